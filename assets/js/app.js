@@ -1,0 +1,34 @@
+/** The way in: the host's component calls mount once, with its element and its line to the server. */
+
+import { mountAbout } from './about.js';
+import { mountLive } from './live.js';
+import { mountShell } from './shell.js';
+import { State } from './state.js';
+import { Words } from './words.js';
+
+/** The places of the top bar, in order. A place is a line here and `shell.place.<name>` in the words. */
+const PLACES = Object.freeze([
+  { name: 'live', mount: mountLive },
+  { name: 'about', mount: mountAbout },
+]);
+
+/** The component gives its element, its properties and its line to the server. */
+export function mount({ element, props, trigger, server, watch }) {
+  const boot = JSON.parse(document.getElementById('sv-boot').textContent);
+  const root = takeOut(element);
+  const state = new State(boot, PLACES.map((place) => place.name));
+  const words = new Words(boot.words, state.get('lang'));
+  mountShell(root, PLACES, { boot, state, words, props, trigger, server, watch });
+}
+
+/**
+ * Move the page out of the host's container, whose style sheet claims every button and input inside it.
+ * The container stays (its component carries the data, its notices may show), without content of its own.
+ */
+function takeOut(element) {
+  for (const earlier of document.querySelectorAll('body > .sv-app')) earlier.remove();
+  const root = element.querySelector('.sv-app');
+  element.closest('main')?.setAttribute('hidden', '');
+  document.body.prepend(root);
+  return root;
+}

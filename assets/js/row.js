@@ -1,0 +1,139 @@
+/** One round as a row of tiles: its drafts in order, then the target's own token. */
+
+import { LOOKS, drawText, drawToken, make, quote } from './tile.js';
+import { pieces } from './trace.js';
+
+/** The place of the target's own token, where drafts have their index. */
+export const OWN = 'own';
+
+/** A row: {element, tiles: Map(node index | 'own' -> button), round, view}; `view` is what was last painted. */
+export function drawRow(trace, round) {
+  const element = make('li', 'sv-row');
+  const label = make('div', 'sv-row-label');
+  label.append(make('span', 'sv-row-number', String(round.round)), make('span', 'sv-row-kind'));
+  const line = make('div', 'sv-row-tiles');
+  const tiles = new Map();
+  element.append(label, line);
+  const button = (node, token) => {
+    const tile = make('button', 'sv-tile');
+    tile.type = 'button';
+    tile.tabIndex = -1;
+    tile.dataset.at = `${round.round}.${node}`;
+    tile.append(drawToken(token), make('span', 'sv-tile-glyph'));
+    tile.lastChild.setAttribute('aria-hidden', 'true');
+    tiles.set(node, tile);
+    return tile;
+  };
+  if (round.nodes.length) line.append(drawDrafts(trace, round, button));
+  if (round.emitted) line.append(drawOwn(trace, round, button));
+  return { element, tiles, round: round.round, view: null };
+}
+
+/** Drafts in order. Neighbours that share a letter go under one bracket, if one hangs from the other. */
+function drawDrafts(trace, round, button) {
+  const drafts = make('span', 'sv-drafts');
+  let run = [];
+  const close = () => {
+    if (run.length) joinTiles(drafts, run, leadBytes(trace, round, run[0]), trace, round, button);
+    run = [];
+  };
+  round.nodes.forEach((node, index) => {
+    if (run.length && node.parent !== run.at(-1)) close();
+    run.push(index);
+  });
+  close();
+  return drafts;
+}
+
+function joinTiles(holder, run, before, trace, round, button) {
+  const tokens = run.map((index) => trace.text(round.nodes[index].id));
+  for (const piece of pieces(tokens, before)) {
+    const tiles = run.slice(piece.start, piece.end).map((index) => button(index, trace.text(round.nodes[index].id)));
+    holder.append(...bracket(tiles, piece));
+  }
+}
+
+function drawOwn(trace, round, button) {
+  const own = make('span', 'sv-own');
+  const kept = round.nodes.flatMap((node, index) => (node.status === 'accepted' ? [index] : []));
+  const before = kept.length ? unfinished(trace, round, kept) : round.before;
+  const token = trace.text(round.emitted.id);
+  own.append(...bracket([button(OWN, token)], pieces([token], before)[0]));
+  return own;
+}
+
+function leadBytes(trace, round, index) {
+  const above = round.pathTo(index).slice(0, -1);
+  return above.length ? unfinished(trace, round, above) : round.before;
+}
+
+function unfinished(trace, round, path) {
+  const last = pieces(path.map((index) => trace.text(round.nodes[index].id)), round.before).at(-1);
+  return last.open ? last.bytes : new Uint8Array(0);
+}
+
+function bracket(tiles, piece) {
+  if (piece.text === null && !piece.open) return tiles;
+  if (tiles.length === 1 && !piece.continues && !piece.open) return tiles;
+  const join = make('span', 'sv-join');
+  const inner = make('span', 'sv-join-tiles');
+  inner.append(...tiles);
+  const letter = make('span', 'sv-join-letter');
+  letter.setAttribute('aria-hidden', 'true');
+  if (piece.continues) letter.append('…');
+  if (piece.open) letter.append('…');
+  else drawText(letter, piece.text);
+  join.append(inner, letter);
+  return [join];
+}
+
+/** Until the round is whole its label keeps the outcome to itself. */
+function nameRow(row, round, whole, { t }) {
+  const kind = row.element.querySelector('.sv-row-kind');
+  kind.textContent = kindOf(round, whole, t);
+  row.element.setAttribute('aria-label', `${t('board.round', { round: round.round })}: ${kind.textContent}`);
+}
+
+function kindOf(round, whole, t) {
+  if (round.prefill) return t('board.kind.prefill');
+  const drafted = round.nodes.length;
+  if (!drafted) return t('board.kind.nodraft');
+  if (!whole) return t('board.kind.drafted', { drafted });
+  return t(round.accepted === drafted ? 'board.kind.all' : 'board.kind.some', { kept: round.accepted, drafted });
+}
+
+/** Whether `view` (see Steps.view) already lets the learner see the fate of this tile. */
+export function isJudged(round, node, view) {
+  if (node === OWN) return view.whole;
+  if (round.nodes[node].status === 'discarded') return view.judged;
+  return round.judged.indexOf(node) < view.verdicts;
+}
+
+/** Bring a row to `view`; does nothing when it is there already. */
+export function paintRow(row, trace, view, ctx) {
+  if (row.view && Object.keys(view).every((key) => row.view[key] === view[key])) return;
+  row.view = view;
+  row.element.hidden = !view.drafted;
+  if (!view.drafted) return;
+  const round = trace.rounds[row.round];
+  nameRow(row, round, view.whole, ctx);
+  for (const [node, tile] of row.tiles) paintTile(tile, trace, round, node, isJudged(round, node, view), ctx);
+}
+
+function paintTile(tile, trace, round, node, judged, { t }) {
+  const own = node === OWN;
+  const fate = own ? round.emitted.kind : judged ? round.nodes[node].status : 'draft';
+  const look = LOOKS[fate];
+  const current = tile.classList.contains('sv-tile--current');
+  tile.className = `sv-tile ${look.className}${own && !judged ? ' sv-tile--hidden' : ''}${current ? ' sv-tile--current' : ''}`;
+  tile.lastChild.textContent = look.glyph;
+  const token = trace.text(own ? round.emitted.id : round.nodes[node].id);
+  const args = { round: round.round, token: quote(token, t), place: own ? 0 : node + 1, of: round.nodes.length };
+  tile.setAttribute('aria-label', t(`board.tile.${fate}`, args));
+}
+
+/** [round, node] of a tile. */
+export function address(tile) {
+  const [round, node] = tile.dataset.at.split('.');
+  return [Number(round), node === OWN ? OWN : Number(node)];
+}

@@ -1,0 +1,207 @@
+/**
+ * The state of the page, in one typed table, and the address that holds it.
+ * What the address says is checked and clamped like anything that comes from outside; unknown values fall back.
+ */
+
+import { LANGUAGES, preferredLanguage } from './words.js';
+
+export const THEMES = Object.freeze(['auto', 'light', 'dark']);
+/** Everything a teacher may take away with ?hide=a,b,c. */
+export const HIDEABLE = Object.freeze([
+  'presets', 'prompt', 'settings', 'tools', 'finished', 'questions', 'lang', 'theme',
+  'target', 'drafter', 'knobs', 'gamma', 'temperature', 'top_p', 'top_k', 'repetition_penalty', 'seed', 'max_new_tokens', 'chat', 'race',
+  'red', 'time', 'what_if', 'faster', 'kv', 'memory', 'numbers',
+]);
+
+// A field reads a string from the address (undefined: not acceptable), and writes one.
+const choice = (names) => ({ read: (text) => (names.includes(text) ? text : undefined), write: String });
+const whole = (low, high) => ({ read: (text) => clamp(/^-?\d{1,16}$/.test(text) ? Number(text) : undefined, low, high), write: String });
+const real = (low, high) => ({ read: (text) => clamp(/^-?\d{1,6}(\.\d{1,6})?$/.test(text) ? Number(text) : undefined, low, high), write: String });
+const flag = () => ({ read: (text) => ({ 1: true, 0: false })[text], write: (value) => (value ? '1' : '0') });
+const text = (most) => ({ read: (value) => value.slice(0, most), write: String });
+const names = (known) => ({
+  read: (value) => value.split(',').filter((name) => known.includes(name)),
+  write: (value) => value.join(','),
+});
+const options = () => ({
+  read: (value) => Object.fromEntries([...value.matchAll(/(\w{1,32}):([\w.-]{1,32})(?:,|$)/g)].map(([, name, set]) => [name, set])),
+  write: (value) => Object.entries(value).map(([name, set]) => `${name}:${set}`).join(','),
+});
+
+/** The table. `group`: view = how the page looks, run = what a run is made of, text = typed words, only in copied links. */
+export function fields(boot, pages) {
+  const { limits } = boot;
+  return {
+    page: { ...choice(pages), group: 'view', value: pages[0] },
+    lang: { ...choice(LANGUAGES), group: 'view', value: preferredLanguage() },
+    theme: { ...choice(THEMES), group: 'view', value: 'auto' },
+    hide: { ...names(HIDEABLE), group: 'view', value: [] },
+    preset: { ...choice(['', ...boot.presets.map((preset) => preset.name)]), group: 'view', value: boot.first?.preset ?? '' },
+    target: { ...choice(boot.targets.map((target) => target.name)), group: 'run', value: boot.targets[0]?.name ?? '' },
+    drafter: { ...choice(boot.drafters.filter((drafter) => drafter.ready).map((drafter) => drafter.name)), group: 'run', value: 'prompt_lookup' },
+    options: { ...options(), group: 'run', value: {} },
+    gamma: { ...whole(1, limits.gamma_max), group: 'run', value: 4 },
+    temperature: { ...real(0, 2), group: 'run', value: 0 },
+    top_p: { ...real(0.01, 1), group: 'run', value: 1 },
+    top_k: { ...whole(0, 1000), group: 'run', value: 0 },
+    repetition_penalty: { ...real(0.5, 2), group: 'run', value: 1 },
+    seed: { ...whole(0, Number.MAX_SAFE_INTEGER), group: 'run', value: 0 },
+    max_new_tokens: { ...whole(1, limits.max_new_tokens), group: 'run', value: Math.min(64, limits.max_new_tokens) },
+    chat: { ...flag(), group: 'run', value: true },
+    race: { ...flag(), group: 'run', value: false },
+    prompt: { ...text(limits.prompt_chars), group: 'text', value: '' },
+    script: { ...text(2000), group: 'text', value: '' },
+  };
+}
+
+/** Values, who listens to them, and the address. `base` is what a reset returns to: the defaults, then the preset's own. */
+export class State {
+  #boot;
+  #fields;
+  #values = {};
+  #base = {};
+  #writing;
+  #listeners = new Set();
+
+  constructor(boot, pages, search = location.search) {
+    this.#boot = boot;
+    this.#fields = fields(boot, pages);
+    const given = this.#read(new URLSearchParams(search));
+    this.#base = this.#baseOf(given.preset ?? this.#fields.preset.value);
+    this.#values = { ...this.#base, ...given };
+    this.#values.options = this.#checkOptions(this.#values.drafter, this.#values.options);
+    this.#write();
+  }
+
+  get(name) {
+    return this.#values[name];
+  }
+
+  get preset() {
+    return this.#boot.presets.find((preset) => preset.name === this.#values.preset) ?? null;
+  }
+
+  get drafter() {
+    return this.#boot.drafters.find((drafter) => drafter.name === this.#values.drafter) ?? null;
+  }
+
+  /** The knobs of the chosen drafter with their values; text knobs come from the script field. */
+  get options() {
+    const knobs = this.drafter?.knobs ?? [];
+    return Object.fromEntries(knobs.map((knob) =>
+      [knob.name, knob.kind === 'text' ? this.#values.script : this.#values.options[knob.name] ?? knob.default]));
+  }
+
+  isHidden(name) {
+    return this.#values.hide.includes(name);
+  }
+
+  /** Change some values; listeners hear the names that changed. */
+  set(patch) {
+    const changed = Object.keys(patch).filter((name) => !same(this.#values[name], patch[name]));
+    if (!changed.length) return;
+    Object.assign(this.#values, patch);
+    if (changed.includes('drafter') && !('options' in patch)) this.#values.options = {};
+    this.#write();
+    for (const listener of this.#listeners) listener(changed);
+  }
+
+  setOption(name, value) {
+    this.set({ options: { ...this.#values.options, [name]: value } });
+  }
+
+  /** Everything a run is made of, as the preset has it. */
+  choosePreset(name) {
+    this.#base = this.#baseOf(name);
+    const keep = ['page', 'lang', 'theme', 'hide'];
+    this.set({ ...this.#base, ...Object.fromEntries(keep.map((field) => [field, this.#values[field]])), preset: name });
+  }
+
+  /** Settings back to what the preset says; the typed prompt stays. */
+  reset() {
+    const names = Object.keys(this.#fields).filter((name) => this.#fields[name].group === 'run');
+    this.set(Object.fromEntries(names.map((name) => [name, this.#base[name]])));
+  }
+
+  /** Take values from outside (the header of an imported trace), checked like an address. */
+  adopt(raw) {
+    const strings = Object.entries(raw)
+      .filter(([name, value]) => name in this.#fields && value !== null && ['string', 'number', 'boolean'].includes(typeof value))
+      .map(([name, value]) => [name, typeof value === 'boolean' ? (value ? '1' : '0') : String(value)]);
+    const given = this.#read(new URLSearchParams(strings));
+    const knobs = typeof raw.options === 'object' && raw.options !== null ? raw.options : {};
+    this.#base = this.#baseOf('');
+    this.set({ preset: '', ...given, options: this.#checkOptions(given.drafter ?? this.#values.drafter, knobs) });
+  }
+
+  listen(listener) {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
+  }
+
+  /** The address of this state. The language always stands in it. `whole` adds the typed words: a link to hand on. */
+  address({ whole = false } = {}) {
+    const url = new URL(location.href);
+    for (const [name, field] of Object.entries(this.#fields)) {
+      const value = this.#values[name];
+      const plain = same(value, field.group === 'view' ? field.value : this.#base[name]);
+      const leave = plain || (field.group === 'text' && !whole);
+      url.searchParams.delete(name);
+      const always = name === 'lang' || (whole && name === 'preset' && value);
+      if (!leave || always) url.searchParams.set(name, field.write(value));
+    }
+    if (this.#values.theme !== 'auto') url.searchParams.delete('__theme');
+    return url.href;
+  }
+
+  /** Browsers refuse many address changes in a row, so a dragged slider writes once, when it rests. */
+  #write() {
+    clearTimeout(this.#writing);
+    this.#writing = setTimeout(() => history.replaceState(history.state, '', this.address()), 200);
+  }
+
+  #read(query) {
+    const given = {};
+    for (const [name, field] of Object.entries(this.#fields)) {
+      const value = query.has(name) ? field.read(query.get(name)) : undefined;
+      if (value !== undefined) given[name] = value;
+    }
+    if (!given.theme && ['dark', 'light'].includes(query.get('__theme'))) given.theme = query.get('__theme');
+    return given;
+  }
+
+  #baseOf(name) {
+    const plain = Object.fromEntries(Object.entries(this.#fields).map(([field, { value }]) => [field, value]));
+    const preset = this.#boot.presets.find((each) => each.name === name);
+    if (!preset) return plain;
+    const settings = Object.entries(preset.settings).filter(([field]) => field in plain);
+    const base = { ...plain, ...Object.fromEntries(settings), preset: name, prompt: preset.prompt };
+    base.script = preset.settings.options?.script ?? base.script;
+    base.options = this.#checkOptions(base.drafter, base.options);
+    return base;
+  }
+
+  #checkOptions(drafter, given) {
+    const knobs = this.#boot.drafters.find((each) => each.name === drafter)?.knobs ?? [];
+    const checked = {};
+    for (const knob of knobs) {
+      const value = readKnob(knob, given[knob.name]);
+      if (value !== undefined) checked[knob.name] = value;
+    }
+    return checked;
+  }
+}
+
+function readKnob(knob, value) {
+  if (knob.kind === 'choice') return knob.choices.includes(value) ? value : undefined;
+  if (knob.kind === 'int') return whole(knob.min, knob.max).read(String(value));
+  return undefined;
+}
+
+function clamp(value, low, high) {
+  return value === undefined ? undefined : Math.min(Math.max(value, low), high);
+}
+
+function same(left, right) {
+  return left === right || (typeof left === 'object' && JSON.stringify(left) === JSON.stringify(right));
+}

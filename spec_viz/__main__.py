@@ -1,0 +1,7 @@
+"""`python -m spec_viz`."""
+
+import sys
+
+from spec_viz.cli import main
+
+sys.exit(main())

@@ -1,0 +1,369 @@
+"""The command line: what the page does, without a browser. Tables for people, JSON with `--json`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+from tqdm import tqdm
+
+from spec_viz.models.catalogue import CATALOGUE, DEFAULT
+from spec_viz.models.weights import WeightsError
+
+if TYPE_CHECKING:
+    from spec_viz.engine.trace import Round, Trace
+    from spec_viz.models.load import Loaded
+
+STYLES = {
+    "accepted": ("✓", "black on green"),
+    "rejected": ("✗", "white on red strike"),
+    "discarded": ("·", "white on grey37"),
+    "correction": ("↺", "white on blue"),
+    "bonus": ("★", "white on blue"),
+    "plain": ("", "white on blue"),
+}
+
+out = Console(highlight=False)
+err = Console(stderr=True, highlight=False)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; the exit code is 0 when it did what it says, 1 when a check failed, 2 when it could not run."""
+    options = _parser().parse_args(arguments)
+    from spec_viz.ui.wording import words
+
+    try:
+        return int(options.run(options))
+    except WeightsError as problem:
+        err.print(words("en")(problem.key, **problem.fields), style="red")
+    except ValueError as problem:
+        key = getattr(problem, "key", None)
+        sentence = words("en")(key, **problem.fields) if key else str(problem)  # type: ignore[attr-defined]
+        err.print(sentence, style="red")
+    return 2
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="spec_viz", description="Speculative decoding, shown and measured.")
+    commands = parser.add_subparsers(dest="command", required=True)
+
+    models = _command(commands, "models", run_models, "what models exist, bring weights into the cache, print a folder")
+    models.add_argument("action", nargs="?", choices=("list", "fetch", "path"), default="list")
+    models.add_argument("name", nargs="?", default=DEFAULT, choices=tuple(CATALOGUE), metavar="NAME")
+
+    _command(commands, "drafters", run_drafters, "every drafter: what it drafts, which rules fit, its options")
+
+    decode = _command(commands, "decode", run_decode, "one run, its rounds as coloured tiles")
+    prompt = decode.add_mutually_exclusive_group(required=True)
+    prompt.add_argument("--prompt")
+    prompt.add_argument("--prompt-file", type=Path)
+    _request_options(decode)
+    decode.add_argument("--trace", type=Path, metavar="OUT.ndjson", help="write the trace here")
+    decode.add_argument("--race", action="store_true", help="decode the prompt plainly as well and compare")
+
+    law = _command(commands, "law", run_law, "the losslessness tests")
+    law.add_argument("--drafter", action="append", metavar="NAME", help="only these drafters on the real model")
+    law.add_argument("--rule", action="append", metavar="NAME", help="only these rules")
+    law.add_argument("--rounds", type=int, default=100_000)
+    law.add_argument("--toy", action="store_true", help="leave the real model out")
+    law.add_argument("--planted", action="store_true", help="also run the planted wrong rule, which must fail")
+
+    bench = _command(commands, "bench", run_bench, "speed beside transformers' generate, as ratios in one run")
+    bench.add_argument("--questions", type=Path, metavar="FILE.jsonl", help="Spec-Bench questions; presets otherwise")
+    bench.add_argument("--category", action="append", help="only these categories of the questions")
+    bench.add_argument("--limit", type=int, default=10, help="questions a category")
+    bench.add_argument("--drafters", nargs="+", default=["prompt_lookup"], metavar="NAME")
+    bench.add_argument("--against", default="transformers", choices=("transformers", "nothing"))
+    bench.add_argument("--max-new-tokens", type=int, default=64)
+    bench.add_argument("--gamma", type=int, default=4)
+    bench.add_argument("--repeats", type=int, default=3)
+    bench.add_argument("--out", type=Path, metavar="RESULT.json")
+
+    record = _command(commands, "record", run_record, "make the recorded runs of the presets again")
+    record.add_argument("names", nargs="*", help="only these presets")
+
+    lessons = _command(commands, "lessons", run_lessons, "check every preset and lesson")
+    lessons.add_argument("action", choices=("check",))
+    return parser
+
+
+def _command(commands: Any, name: str, run: Callable[[Any], int], help_: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(name, help=help_, description=help_)
+    parser.set_defaults(run=run)
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    return parser
+
+
+def _request_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--target", default=DEFAULT, choices=tuple(CATALOGUE), metavar="NAME")
+    parser.add_argument("--drafter", default="prompt_lookup", metavar="NAME")
+    parser.add_argument("--rule", metavar="NAME")
+    parser.add_argument("--gamma", type=int, default=4)
+    parser.add_argument("--temperature", type=float, default=0.0)
+    parser.add_argument("--top-k", type=int, default=0)
+    parser.add_argument("--top-p", type=float, default=1.0)
+    parser.add_argument("--repetition-penalty", type=float, default=1.0)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--max-new-tokens", type=int, default=64)
+    parser.add_argument("--chat", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="an option of the drafter")
+
+
+# ---------------------------------------------------------------- models, drafters
+
+
+def run_models(options: argparse.Namespace) -> int:
+    """List the catalogue, fetch a model into the cache, or print its folder."""
+    from spec_viz.models import weights
+    from spec_viz.models.catalogue import table
+
+    if options.action == "list":
+        return _show(options, table(), "models")
+    if options.action == "fetch":
+        _fetch(options.name)
+    folder = weights.folder(options.name)
+    print(json.dumps({"name": options.name, "folder": str(folder)}) if options.json else folder)
+    return 0
+
+
+def _fetch(name: str) -> None:
+    from spec_viz.models import weights
+
+    with tqdm(total=100, desc=name, file=sys.stderr, bar_format="{desc} {percentage:3.0f}%|{bar}|") as bar:
+
+        def progress(stage: str, fraction: float | None) -> None:
+            bar.set_description(f"{name}: {stage}")
+            bar.n = round(100 * (fraction or 0))
+            bar.refresh()
+
+        weights.fetch(name, progress)
+
+
+def run_drafters(options: argparse.Namespace) -> int:
+    """A row a drafter."""
+    from spec_viz.drafters.registry import families
+
+    rows = [
+        {
+            "name": family.name,
+            "drafts": family.drafts,
+            "rules": ", ".join(family.rules),
+            "lossless": "yes",
+            "ready": "yes",
+            "options": ", ".join(f"{knob.name}={knob.default}" for knob in family.knobs),
+        }
+        for family in families().values()
+    ]
+    return _show(options, rows, "drafters")
+
+
+def _show(options: argparse.Namespace, rows: Sequence[dict[str, Any]], title: str) -> int:
+    if options.json:
+        print(json.dumps(list(rows), ensure_ascii=False, indent=2))
+        return 0
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    for name in rows[0]:
+        table.add_column(name.replace("_", " "), overflow="fold")
+    for row in rows:
+        table.add_row(*("" if value is None else str(value) for value in row.values()))
+    out.print(table)
+    return 0
+
+
+# ---------------------------------------------------------------- decode
+
+
+def _load(name: str) -> Loaded:
+    from spec_viz.models import weights
+    from spec_viz.models.load import load
+
+    if not weights.is_cached(name):
+        _fetch(name)
+    return load(name)
+
+
+def run_decode(options: argparse.Namespace) -> int:
+    """One run, drawn as it comes."""
+    from spec_viz.engine.trace import dumps
+    from spec_viz.lab.run import Request, check, start
+
+    prompt = options.prompt if options.prompt is not None else options.prompt_file.read_text(encoding="utf-8")
+    names = ("drafter", "rule", "gamma", "temperature", "top_k", "top_p", "repetition_penalty", "seed", "max_new_tokens", "chat")
+    given = {name: getattr(options, name) for name in names}
+    request, _ = check(Request(prompt, options=dict(_setting(text) for text in options.set), **given))
+    loaded = _load(options.target)
+    draw = None if options.json else _draw
+    traces = [_watch(start(loaded, request), draw)]
+    if options.race:
+        traces.append(_watch(start(loaded, request.baseline()), None))
+    if options.trace:
+        options.trace.write_text(dumps(*traces), encoding="utf-8")
+    if options.json:
+        print(json.dumps(_report(traces), ensure_ascii=False, indent=2))
+    else:
+        _print_summary(traces)
+    return 0
+
+
+def _setting(text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise ValueError(f"--set takes KEY=VALUE, not {text!r}")
+    return name, int(value) if value.lstrip("-").isdigit() else value
+
+
+def _watch(run: Any, draw: Callable[[Round, dict[int, Any]], None] | None) -> Trace:
+    from dataclasses import replace
+
+    from spec_viz.engine.trace import Round
+
+    rounds: list[Round] = []
+    table = dict(run.header.tokens)
+    finish = None
+    for part in run.parts:
+        if isinstance(part, Round):
+            rounds.append(part)
+            table.update(part.tokens)
+            if draw:
+                draw(part, table)
+        else:
+            finish = part
+    trace: Trace = replace(run.header, rounds=tuple(rounds), finish=finish)
+    return trace
+
+
+def _draw(round_: Round, table: dict[int, Any]) -> None:
+    row = Text(f"{round_.round:>4}  ", style="dim")
+    for node in round_.nodes:
+        _tile(row, table[node.id][0], *STYLES[node.status])
+    if round_.emitted:
+        _tile(row, table[round_.emitted.id][0], *STYLES[round_.emitted.kind])
+    out.print(row)
+
+
+def _tile(row: Text, text: str, glyph: str, style: str) -> None:
+    shown = text.replace("\n", "⏎").replace("\t", "⇥")
+    # Other control characters would reach the terminal as commands.
+    shown = "".join(letter if letter.isprintable() else "�" for letter in shown)
+    row.append(f"{glyph}{shown}", style=style)
+    row.append(" ")
+
+
+def _report(traces: Sequence[Trace]) -> dict[str, Any]:
+    from spec_viz.content.claims import text_of
+    from spec_viz.lab.metrics import summarise
+
+    run = traces[0]
+    summary = summarise(run, traces[1] if len(traces) > 1 else None)
+    return {"meta": run.meta, "finish": run.finish, "text": text_of(run), "output": run.output, "summary": asdict(summary)}
+
+
+def _print_summary(traces: Sequence[Trace]) -> None:
+    from spec_viz.ui.view import view
+    from spec_viz.ui.wording import words
+
+    shown = view(tuple(traces), words("en"), "light")
+    table = Table(box=None, pad_edge=False, show_header=False)
+    for number in shown["numbers"]:
+        table.add_row(words("en")(f"number.{number['key']}"), _number(number), number["fraction"] or "", number["badge"])
+    out.print()
+    out.print(table)
+
+
+def _number(number: dict[str, Any]) -> str:
+    value = number["value"]
+    return "–" if value is None else f"{value:.{number['digits']}f}" if isinstance(value, float) else str(value)
+
+
+# ---------------------------------------------------------------- law, bench, record, lessons
+
+
+def run_law(options: argparse.Namespace) -> int:
+    """The losslessness tests as a table; exit code 1 when one fails."""
+    from spec_viz.lab import law, law_model
+
+    tests = list(law.toy_tests(options.rounds, options.rule))
+    if not options.toy:
+        loaded = _load(DEFAULT)
+        tests += law_model.model_tests(loaded, options.rounds, options.drafter, options.rule)
+    tests = law.family_wise(tests)
+    planted = [law.enumerate_planted(), law.sample_planted(options.rounds)] if options.planted else []
+    rows = [_law_row(test) for test in (*tests, *planted)]
+    _show(options, rows, "law")
+    return 0 if all(test.passed for test in (*tests, *planted)) else 1
+
+
+def _law_row(test: Any) -> dict[str, Any]:
+    return {
+        "test": test.name,
+        "rounds": test.rounds or "all",
+        "statistic": f"{test.statistic:.3g}",
+        "p-value": "exact" if test.p_value is None else f"{test.p_value:.3g}",
+        "verdict": "pass" if test.passed else "FAIL",
+    }
+
+
+def run_bench(options: argparse.Namespace) -> int:
+    """Ratios of tokens per second, measured in alternating order in one process."""
+    from spec_viz.lab import bench
+
+    questions = bench.read_questions(options.questions, options.category, options.limit)
+    loaded = _load(DEFAULT)
+    result = bench.measure(
+        loaded,
+        questions,
+        options.drafters,
+        against_transformers=options.against == "transformers",
+        gamma=options.gamma,
+        max_new_tokens=options.max_new_tokens,
+        repeats=options.repeats,
+        progress=lambda items: tqdm(items, file=sys.stderr),
+    )
+    if options.out:
+        options.out.write_text(json.dumps(result, ensure_ascii=False, indent=2), encoding="utf-8")
+    if options.json:
+        print(json.dumps(result, ensure_ascii=False, indent=2))
+        return 0
+    _show(options, bench.rows(result), "bench")
+    out.print(f"[dim]{bench.conditions_line(result)}[/dim]")
+    return 0
+
+
+def run_record(options: argparse.Namespace) -> int:
+    """Run every preset again and keep its trace; a claim that fails is reported and its exit code is 1."""
+    from spec_viz.content.presets import load_presets
+    from spec_viz.content.record import record
+
+    presets = [preset for preset in load_presets() if not options.names or preset.name in options.names]
+    loaded = _load(DEFAULT)
+    problems: list[str] = []
+    for preset in tqdm(presets, file=sys.stderr):
+        record(loaded, preset)
+        problems += preset.problems()
+    return _problems(options, problems)
+
+
+def run_lessons(options: argparse.Namespace) -> int:
+    """Every preset's words, trace and claim."""
+    from spec_viz.content.presets import load_presets
+
+    return _problems(options, [problem for preset in load_presets() for problem in preset.problems()])
+
+
+def _problems(options: argparse.Namespace, problems: Sequence[str]) -> int:
+    if options.json:
+        print(json.dumps({"problems": list(problems)}, ensure_ascii=False))
+    else:
+        for problem in problems:
+            err.print(problem, style="red")
+        out.print("everything holds" if not problems else f"{len(problems)} problems")
+    return 1 if problems else 0
+

@@ -1,0 +1,1 @@
+"""Whatever proposes tokens: one file a family, each registered by name."""

@@ -1,0 +1,78 @@
+"""A KV cache that appends and rolls back without copying.
+
+transformers' dynamic cache concatenates at every step (46 KB a token in float32 here); this one writes into room it
+already has and rolls back by forgetting a length.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers.cache_utils import Cache, CacheLayerMixin
+
+ROOM = 256
+
+
+class GrowingLayer(CacheLayerMixin):  # type: ignore[misc]
+    """One layer's keys and values (B, heads, room, head_dim), of which the first `length` count."""
+
+    is_croppable = True
+    is_sliding = False
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.length = 0
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        self.keys = key_states.new_empty((*key_states.shape[:2], 0, key_states.shape[-1]))
+        self.values = value_states.new_empty((*value_states.shape[:2], 0, value_states.shape[-1]))
+        self.is_initialized = True
+
+    def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+        """Append (B, heads, n, head_dim) and return all keys and values up to the new length."""
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        end = self.length + key_states.shape[-2]
+        if end > self.keys.shape[-2]:
+            self.keys, self.values = self._grown(self.keys, end), self._grown(self.values, end)
+        self.keys[:, :, self.length : end] = key_states
+        self.values[:, :, self.length : end] = value_states
+        self.length = end
+        return self.keys[:, :, :end], self.values[:, :, :end]
+
+    def _grown(self, states: Tensor, end: int) -> Tensor:
+        room = max(ROOM, 2 * states.shape[-2], -(-end // ROOM) * ROOM)
+        grown = states.new_empty((*states.shape[:2], room, states.shape[-1]))
+        grown[:, :, : self.length] = states[:, :, : self.length]
+        return grown
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        return self.length + query_length, 0
+
+    def get_seq_length(self) -> int:
+        return self.length
+
+    def get_max_length(self) -> int:
+        return -1
+
+    def crop(self, tokens_to_remove: int) -> None:
+        """Forget the last entries; transformers passes their number as a negative count."""
+        if not -self.length <= tokens_to_remove <= 0:
+            raise ValueError(f"cannot remove {-tokens_to_remove} of {self.length} entries")
+        self.length += tokens_to_remove
+
+
+def new_cache() -> Cache:
+    """An empty cache whose layers appear as the model first writes them."""
+    return Cache(layer_class_to_replicate=GrowingLayer)
+
+
+def kv_bytes_per_token(model: torch.nn.Module, layers: int | None = None) -> int:
+    """Bytes one token occupies in a full-attention KV cache of `layers` layers (the model's own number by default)."""
+    config: Any = model.config
+    heads = config.num_key_value_heads or config.num_attention_heads
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    width = torch.finfo(model.dtype).bits // 8  # type: ignore[arg-type]
+    return int(2 * (layers or config.num_hidden_layers) * heads * head_dim * width)

@@ -1,0 +1,1 @@
+"""The lab measures and predicts: runs, formulas, statistics, the losslessness tests, benchmarks."""

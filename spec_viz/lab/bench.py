@@ -1,0 +1,204 @@
+"""Speed beside peers: the same prompts through our loop and transformers' generate, in one process, as ratios.
+
+Machines are noisy, so the methods take turns on every prompt, and what is reported is the median over prompts of the ratio
+between neighbours in time, never an absolute speed. Times are after the first token: a prefill is the same work for all.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from spec_viz.lab.metrics import summarise
+from spec_viz.lab.run import Request, conditions, encode_prompt, start
+from spec_viz.models.load import Loaded, load
+
+SCHEMA = "specviz.result/1"
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A prompt and the category it is counted under."""
+
+    category: str
+    prompt: str
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """One method on one prompt: decode seconds and tokens after the first, and for our own runs α and τ."""
+
+    method: str
+    category: str
+    prompt: int
+    seconds: float
+    tokens: int
+    alpha: float | None = None
+    tau: float | None = None
+
+    @property
+    def rate(self) -> float:
+        """Tokens a second after the first token."""
+        return self.tokens / self.seconds
+
+
+def read_questions(path: Path, categories: Sequence[str] | None, limit: int) -> list[Question]:
+    """The first `limit` questions of each category of a Spec-Bench file (first turns)."""
+    questions: list[Question] = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        body = json.loads(line)
+        category = body["category"]
+        wanted = categories is None or category in categories
+        if wanted and sum(question.category == category for question in questions) < limit:
+            questions.append(Question(category, body["turns"][0]))
+    if not questions:
+        raise ValueError(f"no question of the categories {categories} in {path.name}")
+    return questions
+
+
+def measure(
+    loaded: Loaded,
+    questions: Sequence[Question],
+    drafters: Sequence[str],
+    *,
+    against_transformers: bool,
+    gamma: int,
+    max_new_tokens: int,
+    repeats: int,
+    progress: Callable[[Sequence[Question]], Iterable[Question]],
+) -> dict[str, Any]:
+    """Time every method on every question `repeats` times, in alternating order; a `specviz.result/1` record."""
+    methods: dict[str, Callable[[Question], tuple[float, int, float | None, float | None]]] = {}
+    for name in ("none", *drafters):
+        methods[f"ours · {name}"] = lambda question, name=name: _ours(loaded, question, name, gamma, max_new_tokens)
+    if against_transformers:
+        stock = load(loaded.entry.name, packed=False)
+        lookup = {"prompt_lookup_num_tokens": gamma, "max_matching_ngram_size": 3}
+        for label, model in (("transformers", stock), ("transformers on our packed weights", loaded)):
+            methods[f"{label} · plain"] = lambda question, model=model: _theirs(model, question, max_new_tokens, {})
+            if "prompt_lookup" in drafters:
+                methods[f"{label} · prompt_lookup"] = lambda question, model=model: _theirs(
+                    model, question, max_new_tokens, lookup
+                )
+    timings: list[Timing] = []
+    for number, question in enumerate(progress(questions)):
+        for repeat in range(repeats):
+            # Forwards, then backwards: a slow drift of the machine touches every method alike.
+            for method in list(methods)[:: 1 if repeat % 2 == 0 else -1]:
+                seconds, tokens, alpha, tau = methods[method](question)
+                if tokens:
+                    timings.append(Timing(method, question.category, number, seconds, tokens, alpha, tau))
+    return {
+        "schema": SCHEMA,
+        "kind": "bench",
+        "conditions": {**conditions(loaded), "batch": 1, "gamma": gamma, "temperature": 0, "max_new_tokens": max_new_tokens,
+                       "repeats": repeats, "questions": len(questions), "clock": "after the first token"},
+        "timings": [asdict(timing) for timing in timings],
+    }
+
+
+def _ours(
+    loaded: Loaded, question: Question, drafter: str, gamma: int, tokens: int
+) -> tuple[float, int, float | None, float | None]:
+    request = Request(question.prompt, drafter=drafter, gamma=gamma, max_new_tokens=tokens)
+    run = start(loaded, request)
+    rounds = iter(run.parts)
+    first = next(rounds)
+    began = time.perf_counter()
+    rest = list(rounds)
+    seconds = time.perf_counter() - began
+    trace = type(run)(run.header, iter([first, *rest])).collect()
+    summary = summarise(trace)
+    return seconds, len(trace.output) - 1, summary.alpha, summary.tau
+
+
+class _FirstToken:
+    """A streamer that notes when the first tokens came, and how many: generate puts the prompt, then what it emits."""
+
+    def __init__(self) -> None:
+        self.puts = 0
+        self.count = 0
+        self.at = 0.0
+
+    def put(self, value: torch.Tensor) -> None:
+        self.puts += 1
+        if self.puts == 2:
+            self.at = time.perf_counter()
+            self.count = value.numel()
+
+    def end(self) -> None:
+        """Nothing is buffered."""
+
+
+def _theirs(
+    loaded: Loaded, question: Question, tokens: int, options: dict[str, int]
+) -> tuple[float, int, float | None, float | None]:
+    ids = torch.tensor([encode_prompt(loaded, Request(question.prompt))], device=loaded.device)
+    streamer = _FirstToken()
+    out = loaded.model.generate(
+        ids,
+        attention_mask=torch.ones_like(ids),
+        max_new_tokens=tokens,
+        do_sample=False,
+        streamer=streamer,
+        **options,
+    )
+    # Their prompt lookup drafts before the first pass, so several tokens can come at once: none of those is timed.
+    return time.perf_counter() - streamer.at, out.shape[1] - ids.shape[1] - streamer.count, None, None
+
+
+def rows(result: dict[str, Any]) -> list[dict[str, Any]]:
+    """The table: per category and method, α, τ and the median ratio to our baseline and to transformers' plain."""
+    timings = [Timing(**timing) for timing in result["timings"]]
+    table = []
+    for category in dict.fromkeys(timing.category for timing in timings):
+        here = [timing for timing in timings if timing.category == category]
+        for method in dict.fromkeys(timing.method for timing in here):
+            mine = [timing for timing in here if timing.method == method]
+            table.append(
+                {
+                    "category": category,
+                    "method": method,
+                    "prompts": len({timing.prompt for timing in mine}),
+                    "alpha": _median([timing.alpha for timing in mine]),
+                    "tau": _median([timing.tau for timing in mine]),
+                    "÷ ours · none": _ratio(here, method, "ours · none"),
+                    "÷ transformers · plain": _ratio(here, method, "transformers · plain"),
+                    "÷ transformers · prompt_lookup": _ratio(here, method, "transformers · prompt_lookup"),
+                }
+            )
+    return table
+
+
+def _ratio(timings: Sequence[Timing], method: str, other: str) -> str | None:
+    """Median and range over prompts of rate(method) ÷ rate(other), each the median of its repeats on that prompt."""
+    ratios = []
+    for prompt in dict.fromkeys(timing.prompt for timing in timings):
+        pair = [
+            [timing.rate for timing in timings if timing.prompt == prompt and timing.method == name] for name in (method, other)
+        ]
+        if all(pair):
+            ratios.append(statistics.median(pair[0]) / statistics.median(pair[1]))
+    return f"{statistics.median(ratios):.2f} ({min(ratios):.2f}–{max(ratios):.2f})" if ratios else None
+
+
+def _median(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return round(statistics.median(known), 3) if known else None
+
+
+def conditions_line(result: dict[str, Any]) -> str:
+    """The conditions in one line, to stand under the table."""
+    told = result["conditions"]
+    versions = ", ".join(f"{name} {version}" for name, version in told["versions"].items())
+    return (
+        f"{told['device_name']}, {told['threads']} threads, {told['dtype']}, batch 1, greedy, γ = {told['gamma']}, "
+        f"{told['max_new_tokens']} tokens, {told['questions']} prompts × {told['repeats']}; {versions}; {told['created']}"
+    )

@@ -1,0 +1,343 @@
+"""The losslessness tests: does a drafter with a rule keep the target's law?
+
+Three kinds, each able to fail (a planted wrong rule does): the law a rule emits, enumerated exactly on a tiny vocabulary;
+chi-square on what the real loop samples, on a toy pair and on the real model; identity with plain decoding, greedy and
+with keyed draws.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import torch
+from scipy.stats import chi2
+from torch import Tensor
+
+from spec_viz.drafters.none import NoDrafter, Stateless
+from spec_viz.engine.decode import Settings, decode
+from spec_viz.engine.draws import Draws, pick
+from spec_viz.engine.proposal import Drafter, Proposal
+from spec_viz.engine.rules import RULES, Rule
+from spec_viz.engine.trace import Round
+from spec_viz.engine.warp import Warp
+
+FAMILY_WISE_ERROR = 0.001
+FEWEST_EXPECTED = 5.0
+EXACT_TOLERANCE = 1e-9
+
+Law = Mapping[tuple[int, ...], float]
+
+
+@dataclass(frozen=True, slots=True)
+class LawTest:
+    """One row of the table: what was tested, over how many rounds, the statistic and its p-value (None when exact)."""
+
+    name: str
+    rounds: int
+    statistic: float
+    p_value: float | None
+    passed: bool
+
+
+# ---------------------------------------------------------------- exact enumeration
+
+
+class _MoreDraws(Exception):
+    """The rule asked for a draw that the script does not hold yet."""
+
+
+class ListedDraws(Draws):
+    """Draws that come from a list in the order they are asked for; asking past its end raises."""
+
+    def __init__(self, values: Sequence[float]) -> None:
+        super().__init__(0, 0, 0)
+        object.__setattr__(self, "_rest", iter(values))
+
+    def _next(self) -> float:
+        for value in self._rest:  # type: ignore[attr-defined]
+            return float(value)
+        raise _MoreDraws
+
+    def by_position(self, offset: int) -> float:
+        return self._next()
+
+    def by_round(self, purpose: str, offset: int) -> float:
+        return self._next()
+
+
+@dataclass(frozen=True, slots=True)
+class TinyPair:
+    """Two laws over a tiny vocabulary that depend on the last token: rows of p and q are exact fractions.
+
+    `start` is the row of the place that is decoded first.
+    """
+
+    p: tuple[tuple[Fraction, ...], ...]
+    q: tuple[tuple[Fraction, ...], ...]
+    start: int
+
+    def target_law(self, length: int) -> dict[tuple[int, ...], float]:
+        """The target's own joint law of the next `length` tokens."""
+        return {
+            tokens: float(self.probability(tokens))
+            for tokens in itertools.product(range(len(self.p)), repeat=length)
+        }
+
+    def probability(self, tokens: Sequence[int], after: int | None = None) -> Fraction:
+        """p of these tokens in a row, after the given last token."""
+        last, product = self.start if after is None else after, Fraction(1)
+        for token in tokens:
+            product *= self.p[last][token]
+            last = token
+        return product
+
+
+def emitted_law(
+    pair: TinyPair, rule: Rule, gamma: int, propose: Callable[[Sequence[int]], Proposal], chosen: bool, grid: int
+) -> dict[tuple[int, ...], float]:
+    """The exact joint law of the next gamma + 1 tokens when one round runs by `rule` and the target goes on alone.
+
+    `propose` makes the proposal of a drafted chain. `chosen` means the drafter drafts argmax q, otherwise every chain
+    counts with its probability under q. `grid` is a number such that every threshold the rule compares a draw with is a
+    multiple of 1/grid: midpoints of the grid then integrate over the draws without error.
+    """
+    law: Counter[tuple[int, ...]] = Counter()
+    for drafts in itertools.product(range(len(pair.p)), repeat=gamma):
+        weight = _chosen_weight(pair, drafts) if chosen else _drawn_weight(pair, drafts)
+        if weight == 0:
+            continue
+        places = (pair.start, *drafts)
+        p = torch.tensor([[float(x) for x in pair.p[last]] for last in places], dtype=torch.float64)
+        for draws, emitted in _outcomes(rule, p, propose(drafts), grid, ()):
+            share = weight * Fraction(1, grid**draws)
+            rest = gamma + 1 - len(emitted)
+            for tail in itertools.product(range(len(pair.p)), repeat=rest):
+                law[emitted + tail] += float(share * pair.probability(tail, after=emitted[-1]))
+    return dict(law)
+
+
+def _drawn_weight(pair: TinyPair, drafts: Sequence[int]) -> Fraction:
+    return math.prod((pair.q[last][draft] for last, draft in zip((pair.start, *drafts), drafts, strict=False)), start=Fraction(1))
+
+
+def _chosen_weight(pair: TinyPair, drafts: Sequence[int]) -> Fraction:
+    chain = zip((pair.start, *drafts), drafts, strict=False)
+    return Fraction(all(draft == max(range(len(pair.q)), key=pair.q[last].__getitem__) for last, draft in chain))
+
+
+def _outcomes(
+    rule: Rule, p: Tensor, proposal: Proposal, grid: int, values: tuple[float, ...]
+) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """Every (number of draws, emitted tokens) over the midpoints of the grid."""
+    try:
+        verdict = rule(p, proposal, ListedDraws(values))
+    except _MoreDraws:
+        for step in range(grid):
+            yield from _outcomes(rule, p, proposal, grid, (*values, (step + 0.5) / grid))
+    else:
+        yield len(values), (*proposal.tokens[: verdict.accepted], verdict.token)
+
+
+def soft_rows(pair: TinyPair) -> Callable[[Sequence[int]], Proposal]:
+    """Proposals that carry the q rows of the chain."""
+
+    def propose(drafts: Sequence[int]) -> Proposal:
+        rows = [[float(x) for x in pair.q[last]] for last in (pair.start, *drafts[:-1])]
+        return Proposal(tuple(drafts), "sampled", torch.tensor(rows, dtype=torch.float64))
+
+    return propose
+
+
+def one_hot(drafts: Sequence[int]) -> Proposal:
+    """A chosen chain: q is one on each draft."""
+    return Proposal(tuple(drafts))
+
+
+def compare_exact(name: str, emitted: Law, target: Law) -> LawTest:
+    """Largest difference between two laws; passes below rounding."""
+    worst = max(abs(emitted.get(tokens, 0.0) - target.get(tokens, 0.0)) for tokens in {*emitted, *target})
+    return LawTest(name, 0, worst, None, worst < EXACT_TOLERANCE)
+
+
+def _fractions(rows: Sequence[str]) -> tuple[tuple[Fraction, ...], ...]:
+    return tuple(tuple(Fraction(x) for x in row.split()) for row in rows)
+
+
+# The worked example of algorithms §13.1, the same laws after every token.
+WORKED = TinyPair(_fractions([".5 .3 .2"] * 3), _fractions([".2 .5 .3"] * 3), 0)
+# Laws that depend on the last token, so that a rule that looks at the wrong row is seen.
+CHAIN = TinyPair(
+    _fractions(["1/2 1/4 1/4", "1/4 1/2 1/4", "1/4 1/4 1/2"]),
+    _fractions(["1/4 1/2 1/4", "1/4 1/4 1/2", "1/2 1/4 1/4"]),
+    0,
+)
+
+
+def enumerate_rules() -> list[LawTest]:
+    """Every rule on both tiny pairs, with soft q where drafts are drawn and one-hot q where they are chosen."""
+    tests = []
+    # Grids: thresholds of the worked pair are thirtieths (soft q) and seventieths (one-hot), of the chain twelfths.
+    for label, pair, gamma, soft, chosen in (("§13.1", WORKED, 1, 30, 70), ("chain", CHAIN, 2, 4, 12)):
+        target = pair.target_law(gamma + 1)
+        for name, rule, q, propose, argmax, grid in (
+            ("token", RULES["token"], "soft q", soft_rows(pair), False, soft),
+            ("token", RULES["token"], "one-hot q", one_hot, True, chosen),
+            ("match", RULES["match"], "one-hot q", one_hot, True, chosen),
+        ):
+            emitted = emitted_law(pair, rule, gamma, propose, argmax, grid)
+            tests.append(compare_exact(f"exact · {name} · {q} · {label}", emitted, target))
+    return tests
+
+
+def enumerate_planted() -> LawTest:
+    """The planted fault, argmax drafts judged with a soft q: this one must fail (algorithms §13.2)."""
+    emitted = emitted_law(WORKED, RULES["token"], 1, soft_rows(WORKED), True, 30)
+    return compare_exact("planted · argmax drafts with soft q", emitted, WORKED.target_law(2))
+
+
+# ---------------------------------------------------------------- chi-square on the real loop
+
+
+class TableModel:
+    """A stand-in for a model with its cache: logits are a function of the tokens so far."""
+
+    def __init__(self, logits: Callable[[Sequence[int]], Tensor]) -> None:
+        self._logits = logits
+        self._fed: list[int] = []
+        self.context_limit = 2**31
+
+    @property
+    def length(self) -> int:
+        return len(self._fed)
+
+    def feed(self, tokens: Sequence[int], keep: int) -> Tensor:
+        self._fed += tokens
+        ends = range(len(self._fed) - keep + 1, len(self._fed) + 1)
+        return torch.stack([self._logits(self._fed[:end]) for end in ends])
+
+    def prefill(self, prompt: Sequence[int]) -> Tensor:
+        return self.feed(prompt, keep=1)
+
+    def verify(self, last: int, drafts: Sequence[int]) -> Tensor:
+        return self.feed((last, *drafts), keep=len(drafts) + 1)
+
+    def roll_back(self, length: int) -> None:
+        del self._fed[length:]
+
+    def now(self) -> float:
+        return 0.0
+
+    def close(self) -> None:
+        self._fed = []
+
+
+class TableDrafter(Stateless):
+    """Drafts from a table q (V, V) by last token: drawn with its soft q, or chosen (argmax) and one-hot.
+
+    `lie` is the planted fault: argmax drafts that claim the soft q.
+    """
+
+    def __init__(self, q: Tensor, drawn: bool, lie: bool = False) -> None:
+        self._q = q
+        self._drawn = drawn
+        self._lie = lie
+
+    def propose(self, context: Sequence[int], gamma: int, draws: Draws) -> Proposal:
+        tokens: list[int] = []
+        for place in range(gamma):
+            row = self._q[(tokens or context)[-1]]
+            tokens.append(pick(row, draws.by_round("draft", place)) if self._drawn else int(row.argmax()))
+        if not self._drawn and not self._lie:
+            return Proposal(tuple(tokens))
+        rows = torch.stack([self._q[last] for last in (context[-1], *tokens[:-1])])
+        return Proposal(tuple(tokens), "sampled", rows)
+
+
+def toy_tables(vocabulary: int = 6, seed: int = 7) -> tuple[Tensor, Tensor]:
+    """Logits of a toy target (V, V) by last token, and a drafter's law (V, V) that resembles it."""
+    generator = torch.Generator().manual_seed(seed)
+    target = torch.randn(vocabulary, vocabulary, generator=generator, dtype=torch.float64)
+    drafter = (target + torch.randn(vocabulary, vocabulary, generator=generator, dtype=torch.float64)).softmax(-1)
+    return target, drafter
+
+
+def sample_toy(label: str, drafter: Drafter, rule: str, rounds: int, seed: int = 1, gamma: int = 3) -> LawTest:
+    """Run the real loop on the toy target for `rounds` rounds and test its transitions against the target's law.
+
+    Given the last token, what follows is a fresh draw of the target's row if the law is kept: a chi-square with V(V − 1)
+    degrees of freedom over the transition counts.
+    """
+    logits, _ = toy_tables()
+    target = TableModel(lambda fed: logits[fed[-1]])
+    asked = itertools.count()
+    settings = Settings(gamma, 2**30, Warp(temperature=1.0), rule, seed)
+    tokens: list[int] = [0]
+    for part in decode(target, drafter, [0], settings, lambda: next(asked) > rounds):  # type: ignore[arg-type]
+        if isinstance(part, Round):
+            tokens += part.committed
+    counts = torch.zeros_like(logits)
+    for last, token in itertools.pairwise(tokens):
+        counts[last, token] += 1
+    expected = counts.sum(-1, keepdim=True) * logits.softmax(-1)
+    statistic = float(((counts - expected) ** 2 / expected).sum())
+    freedom = logits.shape[0] * (logits.shape[1] - 1)
+    return chi_square(f"toy · {rule} · {label}", rounds, statistic, freedom)
+
+
+def toy_tests(rounds: int, rules: Sequence[str] | None = None) -> list[LawTest]:
+    """Every exact test and every rule on the toy pair by chi-square, `rounds` rounds each."""
+    _, q = toy_tables()
+    tests = enumerate_rules()
+    tests += [
+        sample_toy("no drafter", NoDrafter(), "match", rounds),
+        sample_toy("argmax drafts", TableDrafter(q, drawn=False), "match", rounds),
+        sample_toy("argmax drafts", TableDrafter(q, drawn=False), "token", rounds),
+        sample_toy("drawn drafts", TableDrafter(q, drawn=True), "token", rounds),
+    ]
+    return [test for test in tests if rules is None or any(rule in test.name.split(" · ") for rule in rules)]
+
+
+def sample_planted(rounds: int) -> LawTest:
+    """The planted fault on the real loop: argmax drafts that claim a soft q must fail."""
+    _, q = toy_tables()
+    return sample_toy("planted · argmax drafts with soft q", TableDrafter(q, drawn=False, lie=True), "token", rounds)
+
+
+def compare_counts(name: str, rounds: int, counts: Mapping[tuple[int, ...], int], law: Law) -> LawTest:
+    """Chi-square of observed sequences against their exact law; cells expected fewer than five times are pooled."""
+    total = sum(counts.values())
+    impossible = sum(count for tokens, count in counts.items() if law.get(tokens, 0.0) == 0.0)
+    if impossible:
+        return LawTest(name, rounds, math.inf, 0.0, False)
+    statistic, cells, rare_seen, rare_expected = 0.0, 0, 0.0, 0.0
+    for tokens, probability in law.items():
+        expected, seen = probability * total, counts.get(tokens, 0)
+        if expected < FEWEST_EXPECTED:
+            rare_seen, rare_expected = rare_seen + seen, rare_expected + expected
+        else:
+            statistic, cells = statistic + (seen - expected) ** 2 / expected, cells + 1
+    if rare_expected > 0:
+        statistic, cells = statistic + (rare_seen - rare_expected) ** 2 / rare_expected, cells + 1
+    return chi_square(name, rounds, statistic, cells - 1)
+
+
+def chi_square(name: str, rounds: int, statistic: float, freedom: int) -> LawTest:
+    """A test's row from its statistic and degrees of freedom, judged alone; `family_wise` judges a table."""
+    p_value = float(chi2.sf(statistic, freedom))
+    return LawTest(name, rounds, statistic, p_value, p_value >= FAMILY_WISE_ERROR)
+
+
+def family_wise(tests: Sequence[LawTest], error: float = FAMILY_WISE_ERROR) -> list[LawTest]:
+    """Judge a table of tests together: Bonferroni keeps the chance that any true law fails below `error`."""
+    sampled = sum(test.p_value is not None for test in tests)
+    return [
+        test
+        if test.p_value is None
+        else LawTest(test.name, test.rounds, test.statistic, test.p_value, test.p_value >= error / sampled)
+        for test in tests
+    ]

@@ -1,0 +1,176 @@
+"""The losslessness tests on the real model.
+
+A hundred thousand draws need not cost a hundred thousand passes: with top-k 8 a law is eight numbers, so the rows of every
+prefix are computed once and remembered, and the real loop, rules and drafters run on them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from spec_viz.drafters.early_exit import ModelDrafter, first_layers
+from spec_viz.drafters.prompt_lookup import PromptLookup
+from spec_viz.drafters.registry import families
+from spec_viz.drafters.scripted import Scripted
+from spec_viz.engine.decode import Settings, decode
+from spec_viz.engine.proposal import Drafter
+from spec_viz.engine.target import CachedModel
+from spec_viz.engine.trace import Round
+from spec_viz.engine.warp import Warp
+from spec_viz.lab.law import LawTest, TableModel, compare_counts
+from spec_viz.lab.run import Request, encode_prompt, encoder, start
+from spec_viz.models.load import Loaded
+
+TOP_K = 8
+HORIZON = 4
+GAMMA = 2
+# Sequences rarer than this are one cell with their neighbours: their prefixes need no pass of their own.
+RARE = 1e-3
+COLUMNS = 2048
+PROMPT = "The old lighthouse keeper opened the door. The old lighthouse keeper looked"
+IDENTITY_PROMPTS = (
+    "List three colours, then repeat the list.",
+    "Repeat this sentence twice: The quick brown fox jumps over the lazy dog.",
+    "Why is the sky blue?",
+)
+
+
+class LocalIds:
+    """A small numbering of the tokens that matter here, so that a law is a short row."""
+
+    def __init__(self) -> None:
+        self._local: dict[int, int] = {}
+        self.real: list[int] = []
+
+    def of(self, token: int) -> int:
+        """The local number of a real id, given at first sight."""
+        if token not in self._local:
+            self._local[token] = len(self.real)
+            self.real.append(token)
+        return self._local[token]
+
+
+class Remembered:
+    """Logits (COLUMNS,) after a prompt and a few tokens: the top eight, everything else cut off, one pass a prefix."""
+
+    def __init__(self, model: CachedModel, prompt: Sequence[int], ids: LocalIds) -> None:
+        self._model = model
+        self._ids = ids
+        self._rows: dict[tuple[int, ...], Tensor] = {}
+        self._prompt = len(prompt)
+        self._last = prompt[-1]
+        model.feed(prompt[:-1], keep=1)
+
+    def __call__(self, fed: Sequence[int]) -> Tensor:
+        key = tuple(fed[self._prompt :])
+        if key not in self._rows:
+            tail = [self._last, *(self._ids.real[token] for token in key)]
+            logits = self._model.feed(tail, keep=1)[0]
+            self._model.roll_back(self._prompt - 1)
+            values, tokens = logits.topk(TOP_K)
+            row = torch.full((COLUMNS,), -torch.inf)
+            row[[self._ids.of(token) for token in tokens.tolist()]] = values
+            self._rows[key] = row
+        return self._rows[key]
+
+
+def model_tests(
+    loaded: Loaded, rounds: int, drafters: Sequence[str] | None = None, rules: Sequence[str] | None = None
+) -> list[LawTest]:
+    """Chi-square with remembered prefixes, greedy identity and keyed identity, for every drafter and fitting rule."""
+    chosen = [name for name in families() if drafters is None or name in drafters]
+    tests = list(_sampled(loaded, rounds, chosen, rules))
+    for name in chosen:
+        tests.append(_greedy_identity(loaded, name))
+        if families()[name].drafts == "one_hot":
+            tests.append(_keyed_identity(loaded, name))
+    return tests
+
+
+def _sampled(loaded: Loaded, rounds: int, names: Sequence[str], rules: Sequence[str] | None) -> Iterator[LawTest]:
+    request = Request(PROMPT, chat=False)
+    prompt, ids, warp = encode_prompt(loaded, request), LocalIds(), Warp(temperature=1.0)
+    local = [ids.of(token) for token in prompt]
+    target = Remembered(CachedModel(loaded.model), prompt, ids)
+    layers = int(families()["early_exit"].options({})["layers"])
+    shallow = Remembered(CachedModel(first_layers(loaded.model, layers)), prompt, ids)
+    script = [[ids.of(token) for token in encoder(loaded)(" up at the sky")]]
+    law = dict(_law(target, local, warp, (), 1.0))
+
+    def build(name: str) -> Drafter:
+        if name == "early_exit":
+            return ModelDrafter(TableModel(shallow), warp)  # type: ignore[arg-type]
+        if name == "prompt_lookup":
+            return PromptLookup(len(local), 3, 1, "shorter", "first", "all")
+        if name == "scripted":
+            return Scripted(script)
+        return families()["none"].build(None, {})  # type: ignore[arg-type]
+
+    for name in names:
+        for rule in families()[name].rules:
+            if rules is not None and rule not in rules:
+                continue
+            counts: Counter[tuple[int, ...]] = Counter()
+            done = seed = 0
+            while done < rounds:
+                settings = Settings(GAMMA, HORIZON, warp, rule, seed)
+                tokens: tuple[int, ...] = ()
+                for part in decode(TableModel(target), build(name), local, settings, lambda: False):  # type: ignore[arg-type]
+                    if isinstance(part, Round):
+                        tokens, done = tokens + part.committed, done + 1
+                counts[_cell(tokens, law)] += 1
+                seed += 1
+            yield compare_counts(f"SmolLM2 · {rule} · {name}", done, counts, law)
+
+
+def _law(
+    rows: Remembered, prompt: Sequence[int], warp: Warp, prefix: tuple[int, ...], mass: float
+) -> Iterator[tuple[tuple[int, ...], float]]:
+    """The target's joint law of the next HORIZON tokens; a rare prefix stands for all that begins with it."""
+    if len(prefix) == HORIZON or mass < RARE:
+        yield prefix, mass
+        return
+    law = warp.law(rows([*prompt, *prefix])[None], prompt)[0]
+    for token in law.nonzero().flatten().tolist():
+        yield from _law(rows, prompt, warp, (*prefix, token), mass * float(law[token]))
+
+
+def _cell(tokens: tuple[int, ...], law: dict[tuple[int, ...], float]) -> tuple[int, ...]:
+    """The cell a sequence falls in: its longest prefix that the law lists."""
+    for length in range(len(tokens), 0, -1):
+        if tokens[:length] in law:
+            return tokens[:length]
+    return tokens
+
+
+def _request(name: str, prompt: str) -> Request:
+    options = {"script": " the answer is | and then"} if name == "scripted" else {}
+    return Request(prompt, drafter=name, options=options, max_new_tokens=32)
+
+
+def _greedy_identity(loaded: Loaded, name: str) -> LawTest:
+    """Our greedy ids against transformers' own generate; any difference counts."""
+    rounds = wrong = 0
+    for prompt in IDENTITY_PROMPTS:
+        trace = start(loaded, _request(name, prompt)).collect()
+        rounds += len(trace.rounds)
+        ids = torch.tensor([trace.prompt], device=loaded.device)
+        out = loaded.model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=32, do_sample=False)
+        wrong += trace.output != tuple(out[0, ids.shape[1] :].tolist())
+    return LawTest(f"greedy = transformers.generate · {name}", rounds, float(wrong), None, wrong == 0)
+
+
+def _keyed_identity(loaded: Loaded, name: str) -> LawTest:
+    """With keyed draws a one-hot drafter writes the baseline's own text at temperature 0.8."""
+    rounds = wrong = 0
+    for seed, prompt in enumerate(IDENTITY_PROMPTS):
+        request = replace(_request(name, prompt), temperature=0.8, seed=seed)
+        trace = start(loaded, request).collect()
+        rounds += len(trace.rounds)
+        wrong += trace.output != start(loaded, request.baseline()).collect().output
+    return LawTest(f"T = 0.8 text = baseline's · {name}", rounds, float(wrong), None, wrong == 0)

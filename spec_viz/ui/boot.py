@@ -1,0 +1,80 @@
+"""What the page needs to know before it asks the server for anything: words, drafters, presets, the first picture."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from spec_viz import __version__
+from spec_viz.content.presets import Preset, load_presets
+from spec_viz.drafters.registry import Family, Knob, families
+from spec_viz.models.catalogue import CATALOGUE, DEFAULT
+from spec_viz.ui.room import Limits
+from spec_viz.ui.wording import LANGUAGES, words
+
+FIRST = "weather"
+MAX_GAMMA = 12
+
+
+def boot(limits: Limits) -> dict[str, Any]:
+    """Everything the page starts with, as JSON-able data."""
+    presets = load_presets()
+    first = next(preset for preset in presets if preset.name == FIRST)
+    return {
+        "words": {language: dict(words(language).table) for language in LANGUAGES},
+        "static": "sv/",
+        "version": __version__,
+        "limits": {
+            "max_new_tokens": limits.max_new_tokens,
+            "prompt_chars": limits.prompt_chars,
+            "gamma_max": MAX_GAMMA,
+        },
+        "targets": [
+            {"name": entry.name, "title": entry.title, "parameters": entry.parameters, "writes": entry.writes}
+            for entry in CATALOGUE.values()
+            if entry.name == DEFAULT
+        ],
+        "drafters": [_drafter(family) for family in families().values()],
+        "presets": [_preset(preset) for preset in presets],
+        "first": {"preset": FIRST, "ndjson": first.trace_path.read_text(encoding="utf-8")},
+    }
+
+
+def script_tag(data: dict[str, Any]) -> str:
+    """Boot data inside the page's head; `<` is escaped so that no word or token can close the tag."""
+    body = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+    return f'<script type="application/json" id="sv-boot">{body}</script>'
+
+
+def _drafter(family: Family) -> dict[str, Any]:
+    return {
+        "name": family.name,
+        "family": family.name,
+        "lossless": True,
+        "ready": True,
+        "drafts": family.drafts,
+        "rules": list(family.rules),
+        "knobs": [_knob(knob) for knob in family.knobs],
+    }
+
+
+def _knob(knob: Knob) -> dict[str, Any]:
+    return {
+        "name": knob.name,
+        "kind": knob.kind,
+        "min": knob.low,
+        "max": knob.high,
+        "default": knob.default,
+        "choices": list(knob.choices),
+    }
+
+
+def _preset(preset: Preset) -> dict[str, Any]:
+    return {
+        "name": preset.name,
+        "title": preset.title,
+        "lesson": preset.lesson,
+        "prompt": preset.prompt,
+        "settings": preset.settings,
+        "trace": f"lessons/presets/{preset.name}.ndjson",
+    }

@@ -1,0 +1,110 @@
+"""The Gradio app: one component that is the whole page, its events, and how it is launched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+import plotly
+from starlette.routing import Mount, Route
+from starlette.responses import FileResponse
+from starlette.requests import Request
+from starlette.staticfiles import StaticFiles
+
+from spec_viz.content.files import ASSETS, LESSONS
+from spec_viz.engine.trace import TraceError
+from spec_viz.ui.boot import boot, script_tag
+from spec_viz.ui.room import Room, bundle_of
+from spec_viz.ui.view import view
+from spec_viz.ui.wording import words
+
+PLOTLY = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
+
+# Gradio compiles templates as JavaScript, so nothing that comes from a model may pass through one: the template is
+# static, and the page's script draws with textContent. The names of events must stand here in quotes to be bound.
+ON_LOAD = """
+const app = import(new URL('sv/js/app.js', document.baseURI));
+app.then(module => module.mount({element, props, watch, server, trigger: (name, data) => {
+  if (name === 'run') trigger('run', data);
+}}));
+"""
+
+
+def build(room: Room) -> gr.Blocks:
+    """The page over an engine room."""
+
+    def run(event: gr.EventData, request: gr.Request) -> Iterator[str]:
+        asked = event._data.get("request") if isinstance(event._data, dict) else None
+        yield from room.serve(asked if isinstance(asked, dict) else {}, request.session_hash or "")
+
+    def show(ndjson: str, language: str, theme: str) -> dict[str, Any]:
+        try:
+            traces = bundle_of(ndjson if isinstance(ndjson, str) else "")
+        except TraceError as problem:
+            return {"error": {"key": "error.bad_trace", "args": {"field": problem.field, "problem": problem.problem}}}
+        return view(traces, words(language), "dark" if theme == "dark" else "light")
+
+    def state() -> dict[str, Any]:
+        return room.state()
+
+    def stop(nonce: str) -> None:
+        room.line.stop(str(nonce))
+
+    with gr.Blocks(title="SpecViz", analytics_enabled=False, fill_width=True) as page:
+        board = gr.HTML(
+            "",
+            html_template="<div class='sv-app'></div>",
+            js_on_load=ON_LOAD,
+            apply_default_css=False,
+            elem_id="specviz",
+            server_functions=[show, state, stop],
+        )
+        board.run(  # type: ignore[attr-defined]
+            run,
+            None,
+            board,
+            show_progress="hidden",
+            concurrency_limit=room.limits.line + 1,
+            concurrency_id="decode",
+            trigger_mode="multiple",
+            api_visibility="private",
+        )
+    # The visitors' line is the room's own, which shows each their place; Gradio's queue only carries it.
+    page.queue(max_size=2 * room.limits.line, api_open=False)
+    return page
+
+
+def head(room: Room) -> str:
+    """Style sheets, boot data and module preloads for the page's head."""
+    styles = "".join(f'<link rel="stylesheet" href="sv/css/{path.name}">' for path in sorted((ASSETS / "css").glob("*.css")))
+    scripts = "".join(
+        f'<link rel="modulepreload" href="sv/js/{path.name}">' for path in sorted((ASSETS / "js").glob("*.js"))
+    )
+    return '<meta name="viewport" content="width=device-width, initial-scale=1">' + styles + scripts + script_tag(boot(room.limits))
+
+
+async def _plotly(request: Request) -> FileResponse:
+    return FileResponse(PLOTLY, media_type="text/javascript")
+
+
+def launch_options(room: Room) -> dict[str, Any]:
+    """What `launch` is told: own static files, no run history, no monitoring, no telemetry."""
+    return {
+        "head": head(room),
+        "footer_links": [],
+        "run_history": False,
+        "enable_monitoring": False,
+        "max_file_size": "1mb",
+        "ssr_mode": False,
+        "max_threads": room.limits.line + 16,
+        "quiet": True,
+        "app_kwargs": {
+            "routes": [
+                Route("/sv/vendor/plotly.min.js", _plotly),
+                Mount("/sv/lessons", StaticFiles(directory=LESSONS)),
+                Mount("/sv", StaticFiles(directory=ASSETS)),
+            ]
+        },
+    }

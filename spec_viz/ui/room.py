@@ -1,0 +1,185 @@
+"""The engine room: the model that loads behind the page, and the one generator that decodes for a visitor."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+from spec_viz.engine.trace import Trace, finish_line, header_line, round_line
+from spec_viz.models.catalogue import DEFAULT
+from spec_viz.models.weights import WeightsError
+from spec_viz.ui.line import Line, Ticket
+
+if TYPE_CHECKING:
+    from spec_viz.models.load import Loaded
+
+log = logging.getLogger(__name__)
+
+SECONDS_BETWEEN_UPDATES = 0.2
+MOVE_UP = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a visitor may ask for; an operator sets them by environment."""
+
+    max_new_tokens: int = int(os.environ.get("SPECVIZ_MAX_NEW_TOKENS", "256"))
+    prompt_chars: int = int(os.environ.get("SPECVIZ_PROMPT_CHARS", "8000"))
+    seconds: float = float(os.environ.get("SPECVIZ_SECONDS", "180"))
+    line: int = int(os.environ.get("SPECVIZ_LINE", "32"))
+
+
+class Room:
+    """Holds the model, knows its state, serves runs one at a time. Texts of visitors are never logged or kept."""
+
+    def __init__(self, limits: Limits | None = None, target: str = DEFAULT) -> None:
+        self.limits = limits or Limits()
+        self.line = Line(self.limits.line)
+        self._target = target
+        self._loaded: Loaded | None = None
+        self._state: dict[str, Any] = {"ready": False, "key": "error.model_starting", "args": {}}
+
+    def warm(self) -> threading.Thread:
+        """Begin to load the model in the background."""
+        thread = threading.Thread(target=self._load, name="load-model", daemon=True)
+        thread.start()
+        return thread
+
+    def state(self) -> dict[str, Any]:
+        """Whether runs are possible, and if not the sentence that says why."""
+        return dict(self._state)
+
+    def _load(self) -> None:
+        try:
+            from spec_viz.models import weights
+
+            weights.fetch(self._target, self._progress)
+            self._say("error.model_loading")
+            from spec_viz.models.load import load
+
+            self._loaded = load(self._target)
+            # The first pass allocates and compiles; nobody should wait for that.
+            for _ in self._lines({"prompt": "Hello", "max_new_tokens": 8}, lambda: False):
+                continue
+        except WeightsError as problem:
+            self._say(problem.key, **problem.fields)
+        except Exception:
+            log.exception("the model could not be loaded")
+            self._say("error.model_failed")
+        else:
+            self._state = {"ready": True, "key": "error.model_ready", "args": {}}
+
+    def _say(self, key: str, **args: Any) -> None:
+        self._state = {"ready": False, "key": key, "args": args}
+
+    def _progress(self, stage: str, fraction: float | None) -> None:
+        self._say(f"error.stage_{stage}", percent=0 if fraction is None else round(100 * fraction))
+
+    # ------------------------------------------------------------ serving a run
+
+    def serve(self, request: Mapping[str, Any], visitor: str) -> Iterator[str]:
+        """The NDJSON of one request, growing: waiting places, then trace lines, or a notice.
+
+        Yields the whole text so far, at most five times a second. Closing the generator ends the run.
+        """
+        nonce = str(request.get("nonce", ""))[:40]
+        text = _line({"request": nonce})
+        ticket = self.line.join(visitor, nonce)
+        if ticket is None:
+            yield text + _notice("error.busy", waiting=self.limits.line)
+            return
+        try:
+            place = -1
+            while (now := self.line.place(ticket, MOVE_UP if place >= 0 else 0)) or place < 0:
+                if ticket.stop.is_set():
+                    yield text + _notice("error.left_line")
+                    return
+                if now != place:
+                    place = now
+                    text += _line({"wait": now})
+                yield text
+            if place:
+                text += _line({"wait": 0})
+            shown = time.monotonic()
+            for line in self._lines(request, self._stopper(ticket)):
+                text += line
+                if time.monotonic() - shown >= SECONDS_BETWEEN_UPDATES:
+                    yield text
+                    shown = time.monotonic()
+            yield text
+        finally:
+            self.line.leave(ticket)
+
+    def _stopper(self, ticket: Ticket) -> Callable[[], bool]:
+        deadline = time.monotonic() + self.limits.seconds
+        return lambda: ticket.stop.is_set() or time.monotonic() > deadline
+
+    def _lines(self, asked: Mapping[str, Any], stop: Callable[[], bool]) -> Iterator[str]:
+        """Trace lines of the run and, for a race, of its baseline; every fault becomes a notice, nothing made is lost."""
+        if self._loaded is None:
+            yield _notice(self._state["key"], **self._state["args"])
+            return
+        from spec_viz.lab.run import RequestError, check, start
+
+        try:
+            request, _ = check(self._bounded(asked))
+            run = start(self._loaded, request, stop)
+            yield header_line(run.header)
+            yield from _written(run.parts)
+            if asked.get("race") and request.drafter != "none" and not stop():
+                base = start(self._loaded, request.baseline(), stop)
+                yield header_line(base.header)
+                yield from _written(base.parts)
+        except RequestError as problem:
+            yield _notice(problem.key, **problem.fields)
+        except MemoryError:
+            yield finish_line("error") + _notice("error.out_of_memory")
+        except Exception as problem:
+            memory = type(problem).__name__ == "OutOfMemoryError"
+            log.exception("a run failed")
+            yield finish_line("error") + _notice("error.out_of_memory" if memory else "error.unknown")
+
+    def _bounded(self, asked: Mapping[str, Any]) -> Any:
+        """The request a visitor's values make, within this host's limits."""
+        from spec_viz.lab.run import Request, RequestError
+
+        known = {field.name for field in fields(Request)} - {"rule"}
+        values = {name: value for name, value in asked.items() if name in known and value is not None}
+        prompt = values.get("prompt")
+        if isinstance(prompt, str) and len(prompt) > self.limits.prompt_chars:
+            raise RequestError("error.prompt_too_many_letters", letters=len(prompt), limit=self.limits.prompt_chars)
+        tokens = values.get("max_new_tokens")
+        if isinstance(tokens, int | float) and tokens > self.limits.max_new_tokens:
+            raise RequestError("error.bad_number", name="max_new_tokens", low=1, high=self.limits.max_new_tokens)
+        if not isinstance(values.get("options", {}), dict):
+            raise RequestError("error.bad_option", problem="options")
+        return Request(**{"prompt": "", **values})
+
+
+def _written(parts: Iterator[Any]) -> Iterator[str]:
+    for part in parts:
+        yield finish_line(part) if isinstance(part, str) else round_line(part)
+
+
+def _notice(key: str, **args: Any) -> str:
+    return _line({"notice": {"key": key, "args": args}})
+
+
+def _line(body: dict[str, Any]) -> str:
+    return json.dumps(body, ensure_ascii=False, separators=(",", ":")) + "\n"
+
+
+def bundle_of(ndjson: str) -> tuple[Trace, ...]:
+    """The traces in what a page holds, its own lines (request, wait, notice) left out."""
+    from spec_viz.engine.trace import loads
+
+    return loads("".join(line + "\n" for line in ndjson.split("\n") if not line.startswith(PAGE_LINES)))
+
+
+PAGE_LINES = ('{"request"', '{"wait"', '{"notice"')

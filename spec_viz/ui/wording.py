@@ -1,0 +1,39 @@
+"""The page's words: flat dictionaries in two languages, one pair of files an area, merged by language."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+FOLDER = Path(__file__).parent / "words"
+LANGUAGES = ("vi", "en")
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """The sentences of one language; call it with a key and what fills the braces."""
+
+    language: str
+    table: Mapping[str, str]
+
+    def __call__(self, key: str, **args: object) -> str:
+        text = self.table[key]
+        for name, value in args.items():
+            text = text.replace("{" + name + "}", str(value))
+        return text
+
+
+@cache
+def words(language: str) -> Words:
+    """The words of a language; an unknown one gets English."""
+    language = language if language in LANGUAGES else "en"
+    table: dict[str, str] = {}
+    for path in sorted(FOLDER.glob(f"*.{language}.json")):
+        area = json.loads(path.read_text(encoding="utf-8"))
+        if clash := table.keys() & area.keys():
+            raise ValueError(f"{path.name} says again: {sorted(clash)}")
+        table.update(area)
+    return Words(language, table)
