@@ -13,6 +13,6 @@ demo = build(room)
 
 if __name__ == "__main__":
     demo.launch(**launch_options(room), prevent_thread_lock=True)
-    print(f"SpecViz: {demo.local_url}")
+    print(f"SpecViz: {demo.local_url}")  # noqa: T201 - the one line a person who starts it needs
     room.warm()
     demo.block_thread()

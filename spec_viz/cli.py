@@ -126,7 +126,23 @@ def run_models(options: argparse.Namespace) -> int:
     from spec_viz.models.catalogue import table
 
     if options.action == "list":
-        return _show(options, table(), "models")
+        rows = table()
+        if not options.json:
+            # What does not fit a terminal's width is in the JSON.
+            shown = (
+                "name",
+                "parameters",
+                "licence",
+                "size",
+                "writes",
+                "partner",
+                "cached",
+                "device",
+                "dtype",
+                "packed",
+            )
+            rows = [{name: row[name] for name in shown} for row in rows]
+        return _show(options, rows, "models")
     if options.action == "fetch":
         _fetch(options.name)
     folder = weights.folder(options.name)
@@ -196,7 +212,18 @@ def run_decode(options: argparse.Namespace) -> int:
     from spec_viz.lab.run import Request, check, start
 
     prompt = options.prompt if options.prompt is not None else options.prompt_file.read_text(encoding="utf-8")
-    names = ("drafter", "rule", "gamma", "temperature", "top_k", "top_p", "repetition_penalty", "seed", "max_new_tokens", "chat")
+    names = (
+        "drafter",
+        "rule",
+        "gamma",
+        "temperature",
+        "top_k",
+        "top_p",
+        "repetition_penalty",
+        "seed",
+        "max_new_tokens",
+        "chat",
+    )
     given = {name: getattr(options, name) for name in names}
     request, _ = check(Request(prompt, options=dict(_setting(text) for text in options.set), **given))
     loaded = _load(options.target)
@@ -263,7 +290,13 @@ def _report(traces: Sequence[Trace]) -> dict[str, Any]:
 
     run = traces[0]
     summary = summarise(run, traces[1] if len(traces) > 1 else None)
-    return {"meta": run.meta, "finish": run.finish, "text": text_of(run), "output": run.output, "summary": asdict(summary)}
+    return {
+        "meta": run.meta,
+        "finish": run.finish,
+        "text": text_of(run),
+        "output": run.output,
+        "summary": asdict(summary),
+    }
 
 
 def _print_summary(traces: Sequence[Trace]) -> None:
@@ -273,7 +306,9 @@ def _print_summary(traces: Sequence[Trace]) -> None:
     shown = view(tuple(traces), words("en"), "light")
     table = Table(box=None, pad_edge=False, show_header=False)
     for number in shown["numbers"]:
-        table.add_row(words("en")(f"number.{number['key']}"), _number(number), number["fraction"] or "", number["badge"])
+        table.add_row(
+            words("en")(f"number.{number['key']}"), _number(number), number["fraction"] or "", number["badge"]
+        )
     out.print()
     out.print(table)
 
@@ -366,4 +401,3 @@ def _problems(options: argparse.Namespace, problems: Sequence[str]) -> int:
             err.print(problem, style="red")
         out.print("everything holds" if not problems else f"{len(problems)} problems")
     return 1 if problems else 0
-

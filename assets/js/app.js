@@ -16,7 +16,10 @@ const PLACES = Object.freeze([
 export function mount({ element, props, trigger, server, watch }) {
   const boot = JSON.parse(document.getElementById('sv-boot').textContent);
   const root = takeOut(element);
-  const state = new State(boot, PLACES.map((place) => place.name));
+  const state = new State(
+    boot,
+    PLACES.map((place) => place.name),
+  );
   const words = new Words(boot.words, state.get('lang'));
   mountShell(root, PLACES, { boot, state, words, props, trigger, server, watch });
 }

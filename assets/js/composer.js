@@ -19,9 +19,18 @@ export function mountComposer(root, { boot, state, words }, actions) {
     h('div', { class: 'sv-composer-top', 'data-hide': 'presets' }, presets.element, lesson),
     prompt.element,
     draft.element,
-    h('div', { class: 'sv-actions' }, run,
-      h('details', { class: 'sv-settings', 'data-hide': 'settings' }, words.bind(h('summary'), 'control.title'), settings),
-      h('p', { class: 'sv-state' }, status, note)),
+    h(
+      'div',
+      { class: 'sv-actions' },
+      run,
+      h(
+        'details',
+        { class: 'sv-settings', 'data-hide': 'settings' },
+        words.bind(h('summary'), 'control.title'),
+        settings,
+      ),
+      h('p', { class: 'sv-state' }, status, note),
+    ),
     alert,
   );
 
@@ -52,7 +61,10 @@ export function mountComposer(root, { boot, state, words }, actions) {
     controls.draw();
     drawRun();
     const target = boot.targets.find((each) => each.name === state.get('target'));
-    say(note, words.lang === 'vi' && target?.writes === 'en' ? words.t('shell.target_writes', { target: target.title }) : '');
+    say(
+      note,
+      words.lang === 'vi' && target?.writes === 'en' ? words.t('shell.target_writes', { target: target.title }) : '',
+    );
   };
   draw();
   return {
@@ -86,7 +98,10 @@ function makePresets({ boot, state, words }, actions) {
     if (element.open && !element.contains(event.target)) element.open = false;
   };
   document.addEventListener('pointerdown', shut);
-  element.addEventListener('focusout', (event) => event.relatedTarget && !element.contains(event.relatedTarget) && (element.open = false));
+  element.addEventListener(
+    'focusout',
+    (event) => event.relatedTarget && !element.contains(event.relatedTarget) && (element.open = false),
+  );
   element.addEventListener('keydown', (event) => {
     if (event.key !== 'Escape' || !element.open) return;
     element.open = false;
@@ -107,7 +122,14 @@ function makePresets({ boot, state, words }, actions) {
 
 function makePrompt(boot, state, words) {
   const id = newId('prompt');
-  const input = h('textarea', { class: 'sv-text', id, rows: 1, maxlength: boot.limits.prompt_chars, spellcheck: 'false', dir: 'auto' });
+  const input = h('textarea', {
+    class: 'sv-text',
+    id,
+    rows: 1,
+    maxlength: boot.limits.prompt_chars,
+    spellcheck: 'false',
+    dir: 'auto',
+  });
   const label = words.bind(h('label', { class: 'sv-hush', for: id }), 'control.prompt');
   words.bind(input, 'control.prompt.placeholder', 'placeholder');
   const element = h('div', { class: 'sv-field', 'data-hide': 'prompt' }, label, input);
@@ -125,12 +147,25 @@ function makePrompt(boot, state, words) {
 /** The scripted drafter drafts what the visitor types here. */
 function makeDraft(state, words) {
   const id = newId('draft');
-  const input = h('textarea', { class: 'sv-text sv-text--draft', id, rows: 1, maxlength: 2000, spellcheck: 'false', 'aria-describedby': `${id}-help` });
-  const element = h('div', { class: 'sv-draft' },
-    h('div', { class: 'sv-draft-head' },
+  const input = h('textarea', {
+    class: 'sv-text sv-text--draft',
+    id,
+    rows: 1,
+    maxlength: 2000,
+    spellcheck: 'false',
+    'aria-describedby': `${id}-help`,
+  });
+  const element = h(
+    'div',
+    { class: 'sv-draft' },
+    h(
+      'div',
+      { class: 'sv-draft-head' },
       words.bind(h('label', { class: 'sv-field-name', for: id }), 'control.script'),
-      words.bind(h('span', { class: 'sv-help', id: `${id}-help` }), 'control.script.help')),
-    input);
+      words.bind(h('span', { class: 'sv-help', id: `${id}-help` }), 'control.script.help'),
+    ),
+    input,
+  );
   words.bind(input, 'control.script.placeholder', 'placeholder');
   input.addEventListener('input', () => {
     state.set({ script: input.value });

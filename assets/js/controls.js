@@ -38,10 +38,24 @@ export function mountControls(root, { boot, state, words }) {
   };
   grid.append(
     group('control.group.who'),
-    add(selectControl('target', boot.targets.map((target) => ({ name: target.name, text: () => target.title, off: false })), { state, words })),
-    add(selectControl('drafter', boot.drafters.map((drafter) => ({
-      name: drafter.name, off: !drafter.ready, text: () => drafterTitle(drafter, words),
-    })), { state, words, help: () => words.t(`drafter.${state.get('drafter')}.help`) })),
+    add(
+      selectControl(
+        'target',
+        boot.targets.map((target) => ({ name: target.name, text: () => target.title, off: false })),
+        { state, words },
+      ),
+    ),
+    add(
+      selectControl(
+        'drafter',
+        boot.drafters.map((drafter) => ({
+          name: drafter.name,
+          off: !drafter.ready,
+          text: () => drafterTitle(drafter, words),
+        })),
+        { state, words, help: () => words.t(`drafter.${state.get('drafter')}.help`) },
+      ),
+    ),
   );
   const how = h('div', { class: 'sv-settings-grid' });
   how.append(
@@ -50,7 +64,10 @@ export function mountControls(root, { boot, state, words }) {
     add(checkControl('chat', { state, words })),
     add(checkControl('race', { state, words })),
   );
-  const reset = words.bind(h('button', { class: 'sv-quiet sv-quiet--tool', type: 'button', onClick: () => state.reset() }), 'control.reset');
+  const reset = words.bind(
+    h('button', { class: 'sv-quiet sv-quiet--tool', type: 'button', onClick: () => state.reset() }),
+    'control.reset',
+  );
   root.append(grid, knobs, how, h('div', { class: 'sv-settings-foot' }, reset));
 
   let knobbed = null;
@@ -86,7 +103,13 @@ function frame(name, label, input, { state, words, help, output = null }) {
   input.id = id;
   input.setAttribute('aria-describedby', line.id);
   const title = h('label', { class: 'sv-field-name', for: id });
-  const element = h('div', { class: 'sv-control', 'data-hide': name }, h('div', { class: 'sv-control-head' }, title, output), input, line);
+  const element = h(
+    'div',
+    { class: 'sv-control', 'data-hide': name },
+    h('div', { class: 'sv-control-head' }, title, output),
+    input,
+    line,
+  );
   const draw = () => {
     const reason = silenced(name, state);
     input.disabled = reason !== null;
@@ -113,14 +136,29 @@ function numberControl(spec, { state, words }) {
   const { name, kind, low, high, step, digits = 0 } = spec;
   const read = () => state.get(name);
   const write = (value) => state.set({ [name]: value });
-  return rangeOrNumber(name, kind, { low, high, step, digits, read, write }, {
-    state, words, label: () => words.t(`control.${name}`), help: () => words.t(`control.${name}.help`),
-  });
+  return rangeOrNumber(
+    name,
+    kind,
+    { low, high, step, digits, read, write },
+    {
+      state,
+      words,
+      label: () => words.t(`control.${name}`),
+      help: () => words.t(`control.${name}.help`),
+    },
+  );
 }
 
 function rangeOrNumber(name, kind, { low, high, step, digits, read, write }, { state, words, label, help }) {
   const ranged = kind === 'range';
-  const input = h('input', { type: kind, min: low, max: high, step, class: ranged ? null : 'sv-number-input', inputmode: ranged ? null : 'numeric' });
+  const input = h('input', {
+    type: kind,
+    min: low,
+    max: high,
+    step,
+    class: ranged ? null : 'sv-number-input',
+    inputmode: ranged ? null : 'numeric',
+  });
   const output = ranged ? h('output') : null;
   const take = () => {
     const value = Number(input.value);
@@ -141,10 +179,19 @@ function rangeOrNumber(name, kind, { low, high, step, digits, read, write }, { s
 
 function checkControl(name, { state, words }) {
   const id = newId(name);
-  const box = h('input', { type: 'checkbox', 'aria-describedby': `${id}-help`, onChange: () => state.set({ [name]: box.checked }) });
+  const box = h('input', {
+    type: 'checkbox',
+    'aria-describedby': `${id}-help`,
+    onChange: () => state.set({ [name]: box.checked }),
+  });
   const title = h('span');
   const line = h('p', { class: 'sv-help', id: `${id}-help` });
-  const element = h('div', { class: 'sv-control', 'data-hide': name }, h('label', { class: 'sv-check' }, box, title), line);
+  const element = h(
+    'div',
+    { class: 'sv-control', 'data-hide': name },
+    h('label', { class: 'sv-check' }, box, title),
+    line,
+  );
   const draw = () => {
     const reason = silenced(name, state);
     box.disabled = reason !== null;
@@ -161,7 +208,14 @@ function knobControl(drafter, knob, { state, words }) {
   const label = () => words.t(key);
   const help = () => words.t(`${key}.help`);
   if (knob.kind === 'int') {
-    const spec = { low: knob.min, high: knob.max, step: 1, digits: 0, read: () => state.options[knob.name], write: (value) => setPair(drafter, knob, value, state) };
+    const spec = {
+      low: knob.min,
+      high: knob.max,
+      step: 1,
+      digits: 0,
+      read: () => state.options[knob.name],
+      write: (value) => setPair(drafter, knob, value, state),
+    };
     return rangeOrNumber(knob.name, 'range', spec, { state, words, label, help });
   }
   const select = h('select', { class: 'sv-select', onChange: () => state.setOption(knob.name, select.value) });

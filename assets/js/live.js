@@ -35,17 +35,25 @@ class Live {
   constructor(root, host) {
     this.#host = host;
     const { state, words } = host;
-    const ctx = { t: words.t, lang: () => words.lang, badge: (origin) => this.#badge(origin), moved: (place) => this.#follow(place) };
+    const ctx = {
+      t: words.t,
+      lang: () => words.lang,
+      badge: (origin) => this.#badge(origin),
+      moved: (place) => this.#follow(place),
+    };
     const parts = this.#lay(root);
     this.#composer = mountComposer(parts.composer, host, {
-      run: () => this.#start(), stop: () => this.#run?.stop(), preset: (name) => this.#choose(name),
+      run: () => this.#start(),
+      stop: () => this.#run?.stop(),
+      preset: (name) => this.#choose(name),
     });
     this.#verdict = parts.verdict;
     this.#finished = mountFinished(parts.finished, ctx);
     this.#questions = mountQuestions(parts.questions, { ...host, ctx, why: () => this.#board.why() });
     this.#board = mountBoard(parts.board, ctx);
     this.#tools = mountTools(parts.tools, host, {
-      file: () => (this.#ndjson ? { text: asRecorded(this.#ndjson), name: `specviz-${this.#trace?.run ?? 'trace'}.ndjson` } : null),
+      file: () =>
+        this.#ndjson ? { text: asRecorded(this.#ndjson), name: `specviz-${this.#trace?.run ?? 'trace'}.ndjson` } : null,
       take: (text) => this.#import(text),
       fail: (key, args) => this.#composer.alert(words.t(key, args)),
     });
@@ -70,14 +78,29 @@ class Live {
 
   #lay(root) {
     const { words } = this.#host;
-    const parts = Object.fromEntries(['composer', 'board', 'tools', 'finished', 'questions'].map((name) => [name, h('div', { class: `sv-${name}-box` })]));
+    const parts = Object.fromEntries(
+      ['composer', 'board', 'tools', 'finished', 'questions'].map((name) => [
+        name,
+        h('div', { class: `sv-${name}-box` }),
+      ]),
+    );
     parts.verdict = h('p', { class: 'sv-verdict' });
     root.append(
       words.bind(h('h1', { class: 'sv-title' }), 'shell.title'),
       h('section', { class: 'sv-composer' }, parts.composer),
       h('section', { class: 'sv-figure' }, parts.verdict, parts.board, parts.tools),
-      h('section', { class: 'sv-section', 'data-hide': 'finished' }, words.bind(h('h2', { class: 'sv-h2' }), 'finished.title'), parts.finished),
-      h('section', { class: 'sv-section', 'data-hide': 'questions' }, words.bind(h('h2', { class: 'sv-h2' }), 'question.title'), parts.questions),
+      h(
+        'section',
+        { class: 'sv-section', 'data-hide': 'finished' },
+        words.bind(h('h2', { class: 'sv-h2' }), 'finished.title'),
+        parts.finished,
+      ),
+      h(
+        'section',
+        { class: 'sv-section', 'data-hide': 'questions' },
+        words.bind(h('h2', { class: 'sv-h2' }), 'question.title'),
+        parts.questions,
+      ),
     );
     return parts;
   }
@@ -151,7 +174,9 @@ class Live {
     this.#ndjson = '';
     this.#asked += 1;
     this.#run = new Run(this.#host, this.#request(), {
-      changed: (run) => this.#take(run), ended: (run) => this.#end(run), silent: () => this.#saySilent(),
+      changed: (run) => this.#take(run),
+      ended: (run) => this.#end(run),
+      silent: () => this.#saySilent(),
     });
     this.#show(this.#run.bundle, { live: true });
     this.#drawState();
@@ -160,7 +185,22 @@ class Live {
 
   #request() {
     const { state } = this.#host;
-    const names = ['prompt', 'chat', 'target', 'drafter', 'options', 'gamma', 'temperature', 'top_p', 'top_k', 'repetition_penalty', 'seed', 'max_new_tokens', 'race', 'lang'];
+    const names = [
+      'prompt',
+      'chat',
+      'target',
+      'drafter',
+      'options',
+      'gamma',
+      'temperature',
+      'top_p',
+      'top_k',
+      'repetition_penalty',
+      'seed',
+      'max_new_tokens',
+      'race',
+      'lang',
+    ];
     const values = Object.fromEntries(names.map((name) => [name, state.get(name)]));
     return { ...values, options: state.options, race: values.race && values.drafter !== 'none' };
   }
@@ -204,7 +244,13 @@ class Live {
       this.#ndjson = ndjson;
       this.#show(Bundle.of(ndjson));
       const { meta } = this.#trace;
-      state.adopt({ ...meta, prompt: meta.prompt_text, options: meta.drafter_options, script: meta.drafter_options?.script, race: this.#bundle.traces.length > 1 });
+      state.adopt({
+        ...meta,
+        prompt: meta.prompt_text,
+        options: meta.drafter_options,
+        script: meta.drafter_options?.script,
+        race: this.#bundle.traces.length > 1,
+      });
       this.#setView(view);
       this.#drawState();
     });
@@ -255,7 +301,12 @@ class Live {
     if (!rounds.length) return t(this.#run ? 'shell.verdict.waiting' : 'shell.lead');
     const sum = (count) => rounds.reduce((total, round) => total + count(round), 0);
     const judged = sum((round) => round.judged.length);
-    const args = { rounds: rounds.length, tokens: sum((round) => round.entries.length), kept: sum((round) => round.accepted), judged };
+    const args = {
+      rounds: rounds.length,
+      tokens: sum((round) => round.entries.length),
+      kept: sum((round) => round.accepted),
+      judged,
+    };
     return t(judged ? 'shell.verdict.counts' : 'shell.verdict.plain', args);
   }
 
@@ -274,7 +325,9 @@ class Live {
   #badge(origin) {
     const { words } = this.#host;
     const meta = this.#trace?.meta ?? {};
-    const detail = [meta.target, meta.device_name ?? meta.device, meta.dtype, meta.created?.slice(0, 10)].filter(Boolean).join(' · ');
+    const detail = [meta.target, meta.device_name ?? meta.device, meta.dtype, meta.created?.slice(0, 10)]
+      .filter(Boolean)
+      .join(' · ');
     return badge(origin === 'recorded' ? 'recorded' : 'measured', words, detail);
   }
 

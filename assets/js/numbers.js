@@ -20,7 +20,8 @@ export function mountNumbers(root, { words }) {
     for (const tip of list.querySelectorAll('.sv-tip')) tip.classList.add('sv-tip--shut');
     event.stopPropagation();
   });
-  const open = (event) => event.target.closest('.sv-number')?.querySelector('.sv-tip')?.classList.remove('sv-tip--shut');
+  const open = (event) =>
+    event.target.closest('.sv-number')?.querySelector('.sv-tip')?.classList.remove('sv-tip--shut');
   list.addEventListener('focusin', open);
   list.addEventListener('pointerover', open);
   return { show: (numbers) => list.replaceChildren(...numbers.map((number) => drawNumber(number, words))) };
@@ -30,7 +31,13 @@ function drawNumber({ key, value, fraction, badge: kind, digits }, words) {
   const id = newId('tip');
   const name = h('button', { class: 'sv-term', type: 'button', 'aria-describedby': id }, words.t(`number.${key}`));
   const tip = h('span', { class: 'sv-tip', id, role: 'tooltip' }, words.t(`number.${key}.help`));
-  const amount = h('div', { class: 'sv-number-value' }, h('b', {}, amountOf(value, digits, words)), h('span', {}, fraction ?? ''), badge(kind, words));
+  const amount = h(
+    'div',
+    { class: 'sv-number-value' },
+    h('b', {}, amountOf(value, digits, words)),
+    h('span', {}, fraction ?? ''),
+    badge(kind, words),
+  );
   return h('div', { class: 'sv-number', role: 'listitem' }, name, tip, amount);
 }
 
@@ -48,14 +55,20 @@ export function mountMemory(root, { words }) {
   return {
     show(rows) {
       caption.textContent = words.t('shell.memory.caption');
-      head.replaceChildren(...['part', 'amount', 'source'].map((column) => h('th', { scope: 'col' }, words.t(`shell.memory.${column}`))));
+      head.replaceChildren(
+        ...['part', 'amount', 'source'].map((column) => h('th', { scope: 'col' }, words.t(`shell.memory.${column}`))),
+      );
       body.replaceChildren(...rows.map((row) => drawRow(row, words)));
     },
   };
 }
 
 function drawRow({ key, bytes, fraction, badge: kind }, words) {
-  const amount = h('td', { class: 'sv-amount' }, bytes === null || bytes === undefined ? words.t('shell.unknown') : bytesText(bytes, words));
+  const amount = h(
+    'td',
+    { class: 'sv-amount' },
+    bytes === null || bytes === undefined ? words.t('shell.unknown') : bytesText(bytes, words),
+  );
   const name = h('th', { scope: 'row' }, words.t(`memory.${key}`));
   if (fraction) name.append(h('span', { class: 'sv-help' }, ` ${fraction}`));
   return h('tr', {}, name, amount, h('td', {}, badge(kind, words)));

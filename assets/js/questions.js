@@ -62,7 +62,12 @@ export function mountQuestions(root, { boot, words, ctx, why }) {
 function makePanel(question, { boot, words, ctx, why }) {
   const { name } = question;
   const body = h('div', { class: 'sv-ask-body' });
-  const element = h('details', { class: 'sv-ask', 'data-hide': name }, words.bind(h('summary'), `question.${name}`), body);
+  const element = h(
+    'details',
+    { class: 'sv-ask', 'data-hide': name },
+    words.bind(h('summary'), `question.${name}`),
+    body,
+  );
   body.append(words.bind(h('p', { class: 'sv-ask-text' }), `question.${name}.text`));
   const parts = extras(name, body, { words, ctx, why });
   const none = h('p', { class: 'sv-none' });
@@ -94,7 +99,8 @@ function extras(name, body, { words, ctx, why }) {
     const race = mountRace(box, ctx);
     const why = h('ul', { class: 'sv-why' });
     body.append(why);
-    const reasons = ({ view }) => why.replaceChildren(...(view?.verdict?.why ?? []).map(({ key, args }) => h('li', {}, words.t(key, args))));
+    const reasons = ({ view }) =>
+      why.replaceChildren(...(view?.verdict?.why ?? []).map(({ key, args }) => h('li', {}, words.t(key, args))));
     return [
       { follows: ['trace'], show: ({ bundle }) => race.show(bundle), setWords: race.setWords },
       { follows: ['view'], show: reasons },
@@ -105,8 +111,13 @@ function extras(name, body, { words, ctx, why }) {
     return [{ follows: ['trace', 'place'], show: ({ trace, round }) => kv.show(trace, round), setWords: kv.setWords }];
   }
   const table = name === 'memory' ? mountMemory(box, { words }) : mountNumbers(box, { words });
-  return [{ follows: ['view'], show({ view }) {
-    box.hidden = !view;
-    if (view) table.show(view[name] ?? []);
-  } }];
+  return [
+    {
+      follows: ['view'],
+      show({ view }) {
+        box.hidden = !view;
+        if (view) table.show(view[name] ?? []);
+      },
+    },
+  ];
 }

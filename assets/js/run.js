@@ -7,20 +7,27 @@ const PATIENCE = 8_000; // ms that a stopped run may take to say that it ended
 
 /** The trace lines of what the server sent: its own lines (request, wait, notice) left out. */
 export function traceLines(text) {
-  return text.split('\n').filter((line) => line.trim() && !/^\{"(request|wait|notice)"/.test(line)).map((line) => `${line}\n`).join('');
+  return text
+    .split('\n')
+    .filter((line) => line.trim() && !/^\{"(request|wait|notice)"/.test(line))
+    .map((line) => `${line}\n`)
+    .join('');
 }
 
 /** The same traces as a file to keep: what was live when it ran is a recording from now on. */
 export function asRecorded(ndjson) {
-  return ndjson.split('\n').map((line) => {
-    if (!line.includes('"schema"')) return line;
-    try {
-      const header = JSON.parse(line);
-      return header.origin === 'live' ? JSON.stringify({ ...header, origin: 'recorded' }) : line;
-    } catch {
-      return line; // broken lines stay as they are: the reader on the server names what is wrong
-    }
-  }).join('\n');
+  return ndjson
+    .split('\n')
+    .map((line) => {
+      if (!line.includes('"schema"')) return line;
+      try {
+        const header = JSON.parse(line);
+        return header.origin === 'live' ? JSON.stringify({ ...header, origin: 'recorded' }) : line;
+      } catch {
+        return line; // broken lines stay as they are: the reader on the server names what is wrong
+      }
+    })
+    .join('\n');
 }
 
 /** events = {changed(run), ended(run), silent()}. */
@@ -84,7 +91,9 @@ export class Run {
   #isOver() {
     const { traces, notices } = this.bundle;
     const finish = traces.at(-1)?.finish ?? null;
-    return notices.length > 0 || ['stopped', 'error'].includes(finish) || (traces.length >= this.expected && finish !== null);
+    return (
+      notices.length > 0 || ['stopped', 'error'].includes(finish) || (traces.length >= this.expected && finish !== null)
+    );
   }
 
   #end() {

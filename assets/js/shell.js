@@ -62,15 +62,39 @@ function makeBar(places, { state, words }) {
     return words.bind(link, `shell.place.${name}`);
   });
   const languages = LANGUAGES.map((lang) =>
-    h('button', { class: 'sv-quiet', type: 'button', lang, title: lang === 'vi' ? 'Tiếng Việt' : 'English', onClick: () => state.set({ lang }) }, lang.toUpperCase()));
-  const picks = words.bind(h('span', { class: 'sv-pick', role: 'group', 'data-hide': 'lang' }, ...languages), 'shell.language', 'aria-label');
-  const theme = h('button', { class: 'sv-quiet', type: 'button', 'data-hide': 'theme', onClick: () => state.set({ theme: themeOf(state) === 'dark' ? 'light' : 'dark' }) });
+    h(
+      'button',
+      {
+        class: 'sv-quiet',
+        type: 'button',
+        lang,
+        title: lang === 'vi' ? 'Tiếng Việt' : 'English',
+        onClick: () => state.set({ lang }),
+      },
+      lang.toUpperCase(),
+    ),
+  );
+  const picks = words.bind(
+    h('span', { class: 'sv-pick', role: 'group', 'data-hide': 'lang' }, ...languages),
+    'shell.language',
+    'aria-label',
+  );
+  const theme = h('button', {
+    class: 'sv-quiet',
+    type: 'button',
+    'data-hide': 'theme',
+    onClick: () => state.set({ theme: themeOf(state) === 'dark' ? 'light' : 'dark' }),
+  });
   const nav = words.bind(h('nav', { class: 'sv-places' }, ...links), 'shell.places', 'aria-label');
   const mark = h('span', { class: 'sv-wordmark' }, 'Spec', h('i', {}, 'Viz'));
   const bar = h('div', { class: 'sv-bar-inner' }, mark, nav, h('div', { class: 'sv-switches' }, picks, theme));
   const draw = () => {
-    places.forEach(({ name }, index) => setOrRemove(links[index], 'aria-current', name === state.get('page') ? 'page' : null));
-    LANGUAGES.forEach((lang, index) => languages[index].setAttribute('aria-pressed', String(lang === state.get('lang'))));
+    places.forEach(({ name }, index) =>
+      setOrRemove(links[index], 'aria-current', name === state.get('page') ? 'page' : null),
+    );
+    LANGUAGES.forEach((lang, index) =>
+      languages[index].setAttribute('aria-pressed', String(lang === state.get('lang'))),
+    );
     theme.textContent = words.t(themeOf(state) === 'dark' ? 'shell.theme.light' : 'shell.theme.dark');
   };
   return { element: h('header', { class: 'sv-bar' }, bar), draw };
@@ -87,5 +111,6 @@ function applyTheme(state) {
 
 /** Take away what ?hide= names; nothing else writes `hidden` on these elements' wrappers. */
 function hide(root, state) {
-  for (const node of root.querySelectorAll('[data-hide]')) node.classList.toggle('sv-hidden', state.isHidden(node.dataset.hide));
+  for (const node of root.querySelectorAll('[data-hide]'))
+    node.classList.toggle('sv-hidden', state.isHidden(node.dataset.hide));
 }

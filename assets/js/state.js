@@ -8,15 +8,45 @@ import { LANGUAGES, preferredLanguage } from './words.js';
 export const THEMES = Object.freeze(['auto', 'light', 'dark']);
 /** Everything a teacher may take away with ?hide=a,b,c. */
 export const HIDEABLE = Object.freeze([
-  'presets', 'prompt', 'settings', 'tools', 'finished', 'questions', 'lang', 'theme',
-  'target', 'drafter', 'knobs', 'gamma', 'temperature', 'top_p', 'top_k', 'repetition_penalty', 'seed', 'max_new_tokens', 'chat', 'race',
-  'red', 'time', 'what_if', 'faster', 'kv', 'memory', 'numbers',
+  'presets',
+  'prompt',
+  'settings',
+  'tools',
+  'finished',
+  'questions',
+  'lang',
+  'theme',
+  'target',
+  'drafter',
+  'knobs',
+  'gamma',
+  'temperature',
+  'top_p',
+  'top_k',
+  'repetition_penalty',
+  'seed',
+  'max_new_tokens',
+  'chat',
+  'race',
+  'red',
+  'time',
+  'what_if',
+  'faster',
+  'kv',
+  'memory',
+  'numbers',
 ]);
 
 // A field reads a string from the address (undefined: not acceptable), and writes one.
 const choice = (names) => ({ read: (text) => (names.includes(text) ? text : undefined), write: String });
-const whole = (low, high) => ({ read: (text) => clamp(/^-?\d{1,16}$/.test(text) ? Number(text) : undefined, low, high), write: String });
-const real = (low, high) => ({ read: (text) => clamp(/^-?\d{1,6}(\.\d{1,6})?$/.test(text) ? Number(text) : undefined, low, high), write: String });
+const whole = (low, high) => ({
+  read: (text) => clamp(/^-?\d{1,16}$/.test(text) ? Number(text) : undefined, low, high),
+  write: String,
+});
+const real = (low, high) => ({
+  read: (text) => clamp(/^-?\d{1,6}(\.\d{1,6})?$/.test(text) ? Number(text) : undefined, low, high),
+  write: String,
+});
 const flag = () => ({ read: (text) => ({ 1: true, 0: false })[text], write: (value) => (value ? '1' : '0') });
 const text = (most) => ({ read: (value) => value.slice(0, most), write: String });
 const names = (known) => ({
@@ -24,8 +54,12 @@ const names = (known) => ({
   write: (value) => value.join(','),
 });
 const options = () => ({
-  read: (value) => Object.fromEntries([...value.matchAll(/(\w{1,32}):([\w.-]{1,32})(?:,|$)/g)].map(([, name, set]) => [name, set])),
-  write: (value) => Object.entries(value).map(([name, set]) => `${name}:${set}`).join(','),
+  read: (value) =>
+    Object.fromEntries([...value.matchAll(/(\w{1,32}):([\w.-]{1,32})(?:,|$)/g)].map(([, name, set]) => [name, set])),
+  write: (value) =>
+    Object.entries(value)
+      .map(([name, set]) => `${name}:${set}`)
+      .join(','),
 });
 
 /** The table. `group`: view = how the page looks, run = what a run is made of, text = typed words, only in copied links. */
@@ -36,9 +70,17 @@ export function fields(boot, pages) {
     lang: { ...choice(LANGUAGES), group: 'view', value: preferredLanguage() },
     theme: { ...choice(THEMES), group: 'view', value: 'auto' },
     hide: { ...names(HIDEABLE), group: 'view', value: [] },
-    preset: { ...choice(['', ...boot.presets.map((preset) => preset.name)]), group: 'view', value: boot.first?.preset ?? '' },
+    preset: {
+      ...choice(['', ...boot.presets.map((preset) => preset.name)]),
+      group: 'view',
+      value: boot.first?.preset ?? '',
+    },
     target: { ...choice(boot.targets.map((target) => target.name)), group: 'run', value: boot.targets[0]?.name ?? '' },
-    drafter: { ...choice(boot.drafters.filter((drafter) => drafter.ready).map((drafter) => drafter.name)), group: 'run', value: 'prompt_lookup' },
+    drafter: {
+      ...choice(boot.drafters.filter((drafter) => drafter.ready).map((drafter) => drafter.name)),
+      group: 'run',
+      value: 'prompt_lookup',
+    },
     options: { ...options(), group: 'run', value: {} },
     gamma: { ...whole(1, limits.gamma_max), group: 'run', value: 4 },
     temperature: { ...real(0, 2), group: 'run', value: 0 },
@@ -88,8 +130,12 @@ export class State {
   /** The knobs of the chosen drafter with their values; text knobs come from the script field. */
   get options() {
     const knobs = this.drafter?.knobs ?? [];
-    return Object.fromEntries(knobs.map((knob) =>
-      [knob.name, knob.kind === 'text' ? this.#values.script : this.#values.options[knob.name] ?? knob.default]));
+    return Object.fromEntries(
+      knobs.map((knob) => [
+        knob.name,
+        knob.kind === 'text' ? this.#values.script : (this.#values.options[knob.name] ?? knob.default),
+      ]),
+    );
   }
 
   isHidden(name) {
@@ -126,7 +172,10 @@ export class State {
   /** Take values from outside (the header of an imported trace), checked like an address. */
   adopt(raw) {
     const strings = Object.entries(raw)
-      .filter(([name, value]) => name in this.#fields && value !== null && ['string', 'number', 'boolean'].includes(typeof value))
+      .filter(
+        ([name, value]) =>
+          name in this.#fields && value !== null && ['string', 'number', 'boolean'].includes(typeof value),
+      )
       .map(([name, value]) => [name, typeof value === 'boolean' ? (value ? '1' : '0') : String(value)]);
     const given = this.#read(new URLSearchParams(strings));
     const knobs = typeof raw.options === 'object' && raw.options !== null ? raw.options : {};

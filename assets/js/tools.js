@@ -7,14 +7,26 @@ const LINGER = 4000;
 
 /** actions = {file() -> {text, name} | null, take(text), fail(key, args)}. */
 export function mountTools(root, { state, words }, actions) {
-  const button = (key, onClick) => words.bind(h('button', { class: 'sv-quiet sv-quiet--tool', type: 'button', onClick }), key);
+  const button = (key, onClick) =>
+    words.bind(h('button', { class: 'sv-quiet sv-quiet--tool', type: 'button', onClick }), key);
   const picker = h('input', { type: 'file', accept: '.ndjson,.jsonl,.json,application/x-ndjson', hidden: true });
   const save = button('shell.export', () => download(actions.file()));
   const link = button('shell.link', () => copy());
   const address = h('input', { class: 'sv-text', type: 'text', readonly: true, hidden: true });
   const said = h('span', { class: 'sv-help', 'aria-live': 'polite' });
   words.bind(address, 'shell.link', 'aria-label');
-  root.append(h('div', { class: 'sv-tools', 'data-hide': 'tools' }, save, button('shell.import', () => picker.click()), link, said, picker), address);
+  root.append(
+    h(
+      'div',
+      { class: 'sv-tools', 'data-hide': 'tools' },
+      save,
+      button('shell.import', () => picker.click()),
+      link,
+      said,
+      picker,
+    ),
+    address,
+  );
   let timer;
 
   picker.addEventListener('change', async () => {

@@ -33,7 +33,14 @@ export class Words {
     const key = `${this.#lang}/${digits}/${fixed}`;
     if (!this.#formats.has(key)) {
       const least = fixed ? digits : 0;
-      this.#formats.set(key, new Intl.NumberFormat(this.#lang, { minimumFractionDigits: least, maximumFractionDigits: digits, useGrouping: false }));
+      this.#formats.set(
+        key,
+        new Intl.NumberFormat(this.#lang, {
+          minimumFractionDigits: least,
+          maximumFractionDigits: digits,
+          useGrouping: false,
+        }),
+      );
     }
     return this.#formats.get(key).format(value);
   }

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 
 from spec_viz.content.claims import ClaimError, holds
 from spec_viz.content.files import PRESETS
@@ -24,6 +24,7 @@ class PresetError(ValueError):
     """A preset file that says something impossible, with the file's name."""
 
 
+@with_config(ConfigDict(extra="forbid"))
 @dataclass(frozen=True, slots=True)
 class Preset:
     """One preset; `settings` are fields of a run request, `order` its place in the library."""
@@ -48,8 +49,12 @@ class Preset:
 
     def problems(self) -> list[str]:
         """What is wrong with this preset: a missing language, a trace that is not its own, a claim that fails."""
-        found = [f"{self.name}: {what} has no {lang}" for what in ("title", "lesson") for lang in ("vi", "en")
-                 if not getattr(self, what).get(lang)]
+        found = [
+            f"{self.name}: {what} has no {lang}"
+            for what in ("title", "lesson")
+            for lang in ("vi", "en")
+            if not getattr(self, what).get(lang)
+        ]
         try:
             traces = self.recorded()
         except (OSError, TraceError) as error:
@@ -71,7 +76,6 @@ class Preset:
         return found
 
 
-Preset.__pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[attr-defined]
 _PRESET = TypeAdapter(Preset)
 
 

@@ -70,6 +70,7 @@ def first_layers(model: Any, count: int) -> Any:
 
 
 def build(setup: Setup, options: Mapping[str, Any]) -> Drafter:
+    """The target's first layers as a drafter; ValueError when it has no layer left to skip."""
     layers = setup.model.config.num_hidden_layers
     if options["layers"] >= layers:
         raise ValueError(f"layers must be fewer than the target's {layers}")

@@ -30,6 +30,7 @@ class NoDrafter(Stateless):
 
 
 def build(setup: Setup, options: Mapping[str, Any]) -> Drafter:
+    """The baseline's drafter."""
     return NoDrafter()
 
 

@@ -1,7 +1,8 @@
 """Prompt lookup: copy what followed an earlier occurrence of the last n tokens (algorithms §2.1).
 
-The method is apoorvumang/prompt-lookup-decoding's; transformers' variant differs in one thing that counts here: near the
-end of the text it takes the shorter span that is there, where the original refuses a match without all gamma tokens.
+The method is apoorvumang/prompt-lookup-decoding's. transformers' variant differs in one thing that counts here: near
+the end of the text it takes the shorter span that is there, where the original refuses a match without all gamma tokens,
+or one whose copy would begin inside the key.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ class PromptLookup(Stateless):
                 # The key itself, at the very end, has nothing behind it.
                 follows = start + size
                 drafts = text[follows : follows + gamma]
-                if drafts and (len(drafts) == gamma or self.near_end == "shorter"):
+                whole = len(drafts) == gamma and follows < len(context) - size
+                if drafts and (whole or self.near_end == "shorter"):
                     why = {"key": key, "found": start, "copied": follows}
                     return Proposal(tuple(drafts), why=(why,) * len(drafts))
         return Proposal()
@@ -51,6 +53,7 @@ class PromptLookup(Stateless):
 
 
 def build(setup: Setup, options: Mapping[str, Any]) -> Drafter:
+    """Prompt lookup with these options; ValueError when the shortest key is longer than the longest."""
     if options["min_ngram"] > options["max_ngram"]:
         raise ValueError("min_ngram must not be larger than max_ngram")
     return PromptLookup(setup.prompt_length, **options)

@@ -39,6 +39,7 @@ class Scripted(Stateless):
 
 
 def build(setup: Setup, options: Mapping[str, Any]) -> Drafter:
+    """The typed text as a drafter."""
     return Scripted([setup.encode(part) for part in str(options["script"]).split(SEPARATOR)])
 
 

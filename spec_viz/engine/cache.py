@@ -8,21 +8,23 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 ROOM = 256
 
 
-class GrowingLayer(CacheLayerMixin):  # type: ignore[misc]
+class GrowingLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
     """One layer's keys and values (B, heads, room, head_dim), of which the first `length` count."""
 
     is_croppable = True
     is_sliding = False
 
+    keys: Tensor
+    values: Tensor
+
     def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
+        super().__init__(**kwargs)  # type: ignore[no-untyped-call]
         self.length = 0
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
@@ -69,10 +71,9 @@ def new_cache() -> Cache:
     return Cache(layer_class_to_replicate=GrowingLayer)
 
 
-def kv_bytes_per_token(model: torch.nn.Module, layers: int | None = None) -> int:
+def kv_bytes_per_token(model: Any, layers: int | None = None) -> int:
     """Bytes one token occupies in a full-attention KV cache of `layers` layers (the model's own number by default)."""
-    config: Any = model.config
+    config = model.config
     heads = config.num_key_value_heads or config.num_attention_heads
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    width = torch.finfo(model.dtype).bits // 8  # type: ignore[arg-type]
-    return int(2 * (layers or config.num_hidden_layers) * heads * head_dim * width)
+    return int(2 * (layers or config.num_hidden_layers) * heads * head_dim * model.dtype.itemsize)

@@ -19,7 +19,7 @@ from spec_viz.engine.warp import Warp
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a run needs besides its models: at most gamma drafts a round, exactly max_new_tokens unless it ends early."""
+    """What a run needs besides its models: at most gamma drafts a round, max_new_tokens unless it ends early."""
 
     gamma: int
     max_new_tokens: int
@@ -79,7 +79,9 @@ def rounds(
         target.roll_back(len(context) - (0 if ended else 1))
         drafter.observe(Outcome(verdict.accepted, context))
         watch.lap("rollback")
-        yield record(number, logits, p, proposal, verdict, ended, watch, before, peak, (target.length, drafter.cache_length))
+        yield record(
+            number, logits, p, proposal, verdict, ended, watch, before, peak, (target.length, drafter.cache_length)
+        )
         number += 1
 
 

@@ -1,7 +1,8 @@
 """From token ids to bytes to what a tile shows.
 
-A token of a byte-level vocabulary can be half a letter: a third to half of the tokens of a Vietnamese sentence are, here.
-Such a token keeps its bytes in the table, so two tiles that share a letter stay two tiles and the letter is still drawn.
+A token of a byte-level vocabulary can be half a letter: a third to half of the tokens of a Vietnamese sentence are,
+here. Such a token keeps its bytes in the table, so two tiles that share a letter stay two tiles and the letter is still
+drawn.
 """
 
 from __future__ import annotations
@@ -26,7 +27,14 @@ class Vocabulary:
             index: token.content for index, token in tokenizer.added_tokens_decoder.items()
         }
         self._letters = {letter: byte for byte, letter in bytes_to_unicode().items()}
-        self._byte_level = "Ġ" in "".join(tokenizer.convert_ids_to_tokens(tokenizer.encode(" a", add_special_tokens=False)))
+        self._byte_level = "Ġ" in "".join(
+            tokenizer.convert_ids_to_tokens(tokenizer.encode(" a", add_special_tokens=False))
+        )
+
+    @property
+    def special(self) -> tuple[str, ...]:
+        """The texts of all special tokens; a tokenizer's own `all_special_tokens` has only those with a role."""
+        return tuple(token.content for token in self._tokenizer.added_tokens_decoder.values() if token.special)
 
     def bytes_of(self, token: int) -> bytes:
         """The exact bytes a token adds to the text."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError, with_config
 
 SCHEMA = "specviz.trace/1"
 MAX_BYTES = 4_000_000
@@ -47,6 +47,7 @@ class TraceError(ValueError):
         self.problem = problem
 
 
+@with_config(_STRICT)
 @dataclass(frozen=True, slots=True)
 class Node:
     """One drafted token and its fate.
@@ -73,6 +74,7 @@ class Node:
     why: Anything | None = None
 
 
+@with_config(_STRICT)
 @dataclass(frozen=True, slots=True)
 class Emitted:
     """The target's own token at the end of a round."""
@@ -85,6 +87,7 @@ class Emitted:
     p_top: Top | None = None
 
 
+@with_config(_STRICT)
 @dataclass(frozen=True, slots=True)
 class Kv:
     """Entries in the caches: before the round, at its peak, after the roll back."""
@@ -93,6 +96,7 @@ class Kv:
     drafter: tuple[int, int, int] | None = None
 
 
+@with_config(_STRICT)
 @dataclass(frozen=True, slots=True)
 class Ms:
     """Milliseconds a round spent drafting, in the target's pass, judging, and rolling back."""
@@ -107,6 +111,7 @@ class Ms:
         return sum(part or 0.0 for part in (self.propose, self.verify, self.judge, self.rollback))
 
 
+@with_config(_STRICT)
 @dataclass(frozen=True, slots=True)
 class Round:
     """Propose, verify, accept, roll back, emit: one target pass."""
@@ -174,11 +179,10 @@ def _comparable(trace: Trace) -> Trace:
     return replace(trace, run="", origin="recorded", meta=meta, rounds=rounds)
 
 
-for _class in (Node, Emitted, Kv, Ms, Round):
-    _class.__pydantic_config__ = _STRICT  # type: ignore[attr-defined]
 _ROUND = TypeAdapter(Round)
 
 
+@with_config(_STRICT)
 @dataclass(frozen=True, slots=True)
 class _Header:
     schema: str
@@ -189,7 +193,6 @@ class _Header:
     tokens: TokenTable
 
 
-_Header.__pydantic_config__ = _STRICT  # type: ignore[attr-defined]
 _HEADER = TypeAdapter(_Header)
 _FINISH: TypeAdapter[Finish] = TypeAdapter(Finish)
 
@@ -240,7 +243,9 @@ def _lines(trace: Trace) -> str:
 
 
 def _line(body: dict[str, Any]) -> str:
-    return json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False) + "\n"
+    line = json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False) + "\n"
+    # A prompt may hold a lone surrogate, which no UTF-8 file and no reader takes.
+    return line.encode("utf-8", "replace").decode()
 
 
 # ---------------------------------------------------------------- reading

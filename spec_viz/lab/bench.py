@@ -1,7 +1,8 @@
 """Speed beside peers: the same prompts through our loop and transformers' generate, in one process, as ratios.
 
-Machines are noisy, so the methods take turns on every prompt, and what is reported is the median over prompts of the ratio
-between neighbours in time, never an absolute speed. Times are after the first token: a prefill is the same work for all.
+Machines are noisy, so the methods take turns on every prompt, and what is reported is the median over prompts of the
+ratio between neighbours in time, never an absolute speed. Times are after the first token: a prefill is the same work
+for all.
 """
 
 from __future__ import annotations
@@ -10,14 +11,15 @@ import json
 import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from spec_viz.lab.metrics import summarise
-from spec_viz.lab.run import Request, conditions, encode_prompt, start
+from spec_viz.lab.run import Request, Run, conditions, encode_prompt, start
 from spec_viz.models.load import Loaded, load
 
 SCHEMA = "specviz.result/1"
@@ -29,6 +31,19 @@ class Question:
 
     category: str
     prompt: str
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Decode seconds and tokens after the first, and for our own runs α and τ."""
+
+    seconds: float
+    tokens: int
+    alpha: float | None = None
+    tau: float | None = None
+
+
+Method = Callable[[str], Measured]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,48 +90,51 @@ def measure(
     progress: Callable[[Sequence[Question]], Iterable[Question]],
 ) -> dict[str, Any]:
     """Time every method on every question `repeats` times, in alternating order; a `specviz.result/1` record."""
-    methods: dict[str, Callable[[Question], tuple[float, int, float | None, float | None]]] = {}
-    for name in ("none", *drafters):
-        methods[f"ours · {name}"] = lambda question, name=name: _ours(loaded, question, name, gamma, max_new_tokens)
+    methods: dict[str, Method] = {
+        f"ours · {name}": partial(_ours, loaded, name, gamma, max_new_tokens) for name in ("none", *drafters)
+    }
     if against_transformers:
         stock = load(loaded.entry.name, packed=False)
         lookup = {"prompt_lookup_num_tokens": gamma, "max_matching_ngram_size": 3}
         for label, model in (("transformers", stock), ("transformers on our packed weights", loaded)):
-            methods[f"{label} · plain"] = lambda question, model=model: _theirs(model, question, max_new_tokens, {})
+            methods[f"{label} · plain"] = partial(_theirs, model, max_new_tokens, {})
             if "prompt_lookup" in drafters:
-                methods[f"{label} · prompt_lookup"] = lambda question, model=model: _theirs(
-                    model, question, max_new_tokens, lookup
-                )
+                methods[f"{label} · prompt_lookup"] = partial(_theirs, model, max_new_tokens, lookup)
     timings: list[Timing] = []
     for number, question in enumerate(progress(questions)):
         for repeat in range(repeats):
             # Forwards, then backwards: a slow drift of the machine touches every method alike.
             for method in list(methods)[:: 1 if repeat % 2 == 0 else -1]:
-                seconds, tokens, alpha, tau = methods[method](question)
-                if tokens:
-                    timings.append(Timing(method, question.category, number, seconds, tokens, alpha, tau))
+                measured = methods[method](question.prompt)
+                if measured.tokens:
+                    timings.append(Timing(method, question.category, number, *astuple(measured)))
     return {
         "schema": SCHEMA,
         "kind": "bench",
-        "conditions": {**conditions(loaded), "batch": 1, "gamma": gamma, "temperature": 0, "max_new_tokens": max_new_tokens,
-                       "repeats": repeats, "questions": len(questions), "clock": "after the first token"},
+        "conditions": {
+            **conditions(loaded),
+            "batch": 1,
+            "gamma": gamma,
+            "temperature": 0,
+            "max_new_tokens": max_new_tokens,
+            "repeats": repeats,
+            "questions": len(questions),
+            "clock": "after the first token",
+        },
         "timings": [asdict(timing) for timing in timings],
     }
 
 
-def _ours(
-    loaded: Loaded, question: Question, drafter: str, gamma: int, tokens: int
-) -> tuple[float, int, float | None, float | None]:
-    request = Request(question.prompt, drafter=drafter, gamma=gamma, max_new_tokens=tokens)
-    run = start(loaded, request)
-    rounds = iter(run.parts)
-    first = next(rounds)
+def _ours(loaded: Loaded, drafter: str, gamma: int, tokens: int, prompt: str) -> Measured:
+    run = start(loaded, Request(prompt, drafter=drafter, gamma=gamma, max_new_tokens=tokens))
+    first = next(run.parts)
     began = time.perf_counter()
-    rest = list(rounds)
+    rest = list(run.parts)
     seconds = time.perf_counter() - began
-    trace = type(run)(run.header, iter([first, *rest])).collect()
+    trace = Run(run.header, iter([first, *rest])).collect()
     summary = summarise(trace)
-    return seconds, len(trace.output) - 1, summary.alpha, summary.tau
+    alpha = None if summary.alpha is None else summary.alpha.value
+    return Measured(seconds, len(trace.output) - 1, alpha, summary.tau.value)
 
 
 class _FirstToken:
@@ -137,10 +155,8 @@ class _FirstToken:
         """Nothing is buffered."""
 
 
-def _theirs(
-    loaded: Loaded, question: Question, tokens: int, options: dict[str, int]
-) -> tuple[float, int, float | None, float | None]:
-    ids = torch.tensor([encode_prompt(loaded, Request(question.prompt))], device=loaded.device)
+def _theirs(loaded: Loaded, tokens: int, options: dict[str, int], prompt: str) -> Measured:
+    ids = torch.tensor([encode_prompt(loaded, Request(prompt))], device=loaded.device)
     streamer = _FirstToken()
     out = loaded.model.generate(
         ids,
@@ -151,7 +167,7 @@ def _theirs(
         **options,
     )
     # Their prompt lookup drafts before the first pass, so several tokens can come at once: none of those is timed.
-    return time.perf_counter() - streamer.at, out.shape[1] - ids.shape[1] - streamer.count, None, None
+    return Measured(time.perf_counter() - streamer.at, out.shape[1] - ids.shape[1] - streamer.count)
 
 
 def rows(result: dict[str, Any]) -> list[dict[str, Any]]:
@@ -182,7 +198,8 @@ def _ratio(timings: Sequence[Timing], method: str, other: str) -> str | None:
     ratios = []
     for prompt in dict.fromkeys(timing.prompt for timing in timings):
         pair = [
-            [timing.rate for timing in timings if timing.prompt == prompt and timing.method == name] for name in (method, other)
+            [timing.rate for timing in timings if timing.prompt == prompt and timing.method == name]
+            for name in (method, other)
         ]
         if all(pair):
             ratios.append(statistics.median(pair[0]) / statistics.median(pair[1]))
@@ -200,5 +217,6 @@ def conditions_line(result: dict[str, Any]) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in told["versions"].items())
     return (
         f"{told['device_name']}, {told['threads']} threads, {told['dtype']}, batch 1, greedy, γ = {told['gamma']}, "
-        f"{told['max_new_tokens']} tokens, {told['questions']} prompts × {told['repeats']}; {versions}; {told['created']}"
+        f"{told['max_new_tokens']} tokens, {told['questions']} prompts × {told['repeats']}; {versions}; "
+        f"{told['created']}"
     )

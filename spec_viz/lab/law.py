@@ -1,16 +1,17 @@
 """The losslessness tests: does a drafter with a rule keep the target's law?
 
-Three kinds, each able to fail (a planted wrong rule does): the law a rule emits, enumerated exactly on a tiny vocabulary;
-chi-square on what the real loop samples, on a toy pair and on the real model; identity with plain decoding, greedy and
-with keyed draws.
+Three kinds, each able to fail (a planted wrong rule does): the law a rule emits, enumerated exactly on a tiny
+vocabulary; chi-square on what the real loop samples, on a toy pair and on the real model; identity with plain decoding,
+greedy and with keyed draws.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -47,7 +48,7 @@ class LawTest:
 # ---------------------------------------------------------------- exact enumeration
 
 
-class _MoreDraws(Exception):
+class _DrawsSpentError(Exception):
     """The rule asked for a draw that the script does not hold yet."""
 
 
@@ -61,7 +62,7 @@ class ListedDraws(Draws):
     def _next(self) -> float:
         for value in self._rest:  # type: ignore[attr-defined]
             return float(value)
-        raise _MoreDraws
+        raise _DrawsSpentError
 
     def by_position(self, offset: int) -> float:
         return self._next()
@@ -84,8 +85,7 @@ class TinyPair:
     def target_law(self, length: int) -> dict[tuple[int, ...], float]:
         """The target's own joint law of the next `length` tokens."""
         return {
-            tokens: float(self.probability(tokens))
-            for tokens in itertools.product(range(len(self.p)), repeat=length)
+            tokens: float(self.probability(tokens)) for tokens in itertools.product(range(len(self.p)), repeat=length)
         }
 
     def probability(self, tokens: Sequence[int], after: int | None = None) -> Fraction:
@@ -106,7 +106,7 @@ def emitted_law(
     counts with its probability under q. `grid` is a number such that every threshold the rule compares a draw with is a
     multiple of 1/grid: midpoints of the grid then integrate over the draws without error.
     """
-    law: Counter[tuple[int, ...]] = Counter()
+    law: defaultdict[tuple[int, ...], float] = defaultdict(float)
     for drafts in itertools.product(range(len(pair.p)), repeat=gamma):
         weight = _chosen_weight(pair, drafts) if chosen else _drawn_weight(pair, drafts)
         if weight == 0:
@@ -122,7 +122,8 @@ def emitted_law(
 
 
 def _drawn_weight(pair: TinyPair, drafts: Sequence[int]) -> Fraction:
-    return math.prod((pair.q[last][draft] for last, draft in zip((pair.start, *drafts), drafts, strict=False)), start=Fraction(1))
+    chain = zip((pair.start, *drafts), drafts, strict=False)
+    return math.prod((pair.q[last][draft] for last, draft in chain), start=Fraction(1))
 
 
 def _chosen_weight(pair: TinyPair, drafts: Sequence[int]) -> Fraction:
@@ -136,7 +137,7 @@ def _outcomes(
     """Every (number of draws, emitted tokens) over the midpoints of the grid."""
     try:
         verdict = rule(p, proposal, ListedDraws(values))
-    except _MoreDraws:
+    except _DrawsSpentError:
         for step in range(grid):
             yield from _outcomes(rule, p, proposal, grid, (*values, (step + 0.5) / grid))
     else:
@@ -203,10 +204,24 @@ def enumerate_planted() -> LawTest:
 # ---------------------------------------------------------------- chi-square on the real loop
 
 
-class TableModel:
-    """A stand-in for a model with its cache: logits are a function of the tokens so far."""
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Let torch use one thread: on rows of a few numbers, waking a second one costs more than all the work."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
-    def __init__(self, logits: Callable[[Sequence[int]], Tensor]) -> None:
+
+class TableModel:
+    """A stand-in for a model with its cache: `logits(fed, end)` are those (V,) after the first `end` tokens fed.
+
+    The function gets the whole list and a length, because copying a prefix would cost a long run its square.
+    """
+
+    def __init__(self, logits: Callable[[Sequence[int], int], Tensor]) -> None:
         self._logits = logits
         self._fed: list[int] = []
         self.context_limit = 2**31
@@ -218,7 +233,7 @@ class TableModel:
     def feed(self, tokens: Sequence[int], keep: int) -> Tensor:
         self._fed += tokens
         ends = range(len(self._fed) - keep + 1, len(self._fed) + 1)
-        return torch.stack([self._logits(self._fed[:end]) for end in ends])
+        return torch.stack([self._logits(self._fed, end) for end in ends])
 
     def prefill(self, prompt: Sequence[int]) -> Tensor:
         return self.feed(prompt, keep=1)
@@ -269,17 +284,18 @@ def toy_tables(vocabulary: int = 6, seed: int = 7) -> tuple[Tensor, Tensor]:
 def sample_toy(label: str, drafter: Drafter, rule: str, rounds: int, seed: int = 1, gamma: int = 3) -> LawTest:
     """Run the real loop on the toy target for `rounds` rounds and test its transitions against the target's law.
 
-    Given the last token, what follows is a fresh draw of the target's row if the law is kept: a chi-square with V(V − 1)
-    degrees of freedom over the transition counts.
+    Given the last token, what follows is a fresh draw of the target's row if the law is kept: a chi-square with
+    V(V − 1) degrees of freedom over the transition counts.
     """
     logits, _ = toy_tables()
-    target = TableModel(lambda fed: logits[fed[-1]])
+    target = TableModel(lambda fed, end: logits[fed[end - 1]])
     asked = itertools.count()
     settings = Settings(gamma, 2**30, Warp(temperature=1.0), rule, seed)
     tokens: list[int] = [0]
-    for part in decode(target, drafter, [0], settings, lambda: next(asked) > rounds):  # type: ignore[arg-type]
-        if isinstance(part, Round):
-            tokens += part.committed
+    with one_thread():
+        for part in decode(target, drafter, [0], settings, lambda: next(asked) > rounds):  # type: ignore[arg-type]
+            if isinstance(part, Round):
+                tokens += part.committed
     counts = torch.zeros_like(logits)
     for last, token in itertools.pairwise(tokens):
         counts[last, token] += 1

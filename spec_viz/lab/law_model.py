@@ -1,7 +1,7 @@
 """The losslessness tests on the real model.
 
-A hundred thousand draws need not cost a hundred thousand passes: with top-k 8 a law is eight numbers, so the rows of every
-prefix are computed once and remembered, and the real loop, rules and drafters run on them.
+A hundred thousand draws need not cost a hundred thousand passes: with top-k 8 a law is eight numbers, so the rows of
+every prefix are computed once and remembered, and the real loop, rules and drafters run on them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from spec_viz.engine.proposal import Drafter
 from spec_viz.engine.target import CachedModel
 from spec_viz.engine.trace import Round
 from spec_viz.engine.warp import Warp
-from spec_viz.lab.law import LawTest, TableModel, compare_counts
+from spec_viz.lab.law import LawTest, TableModel, compare_counts, one_thread
 from spec_viz.lab.run import Request, encode_prompt, encoder, start
 from spec_viz.models.load import Loaded
 
@@ -66,8 +66,8 @@ class Remembered:
         self._last = prompt[-1]
         model.feed(prompt[:-1], keep=1)
 
-    def __call__(self, fed: Sequence[int]) -> Tensor:
-        key = tuple(fed[self._prompt :])
+    def __call__(self, fed: Sequence[int], end: int) -> Tensor:
+        key = tuple(fed[self._prompt : end])
         if key not in self._rows:
             tail = [self._last, *(self._ids.real[token] for token in key)]
             logits = self._model.feed(tail, keep=1)[0]
@@ -117,14 +117,15 @@ def _sampled(loaded: Loaded, rounds: int, names: Sequence[str], rules: Sequence[
                 continue
             counts: Counter[tuple[int, ...]] = Counter()
             done = seed = 0
-            while done < rounds:
-                settings = Settings(GAMMA, HORIZON, warp, rule, seed)
-                tokens: tuple[int, ...] = ()
-                for part in decode(TableModel(target), build(name), local, settings, lambda: False):  # type: ignore[arg-type]
-                    if isinstance(part, Round):
-                        tokens, done = tokens + part.committed, done + 1
-                counts[_cell(tokens, law)] += 1
-                seed += 1
+            with one_thread():
+                while done < rounds:
+                    settings = Settings(GAMMA, HORIZON, warp, rule, seed)
+                    tokens: tuple[int, ...] = ()
+                    for part in decode(TableModel(target), build(name), local, settings, lambda: False):  # type: ignore[arg-type]
+                        if isinstance(part, Round):
+                            tokens, done = tokens + part.committed, done + 1
+                    counts[_cell(tokens, law)] += 1
+                    seed += 1
             yield compare_counts(f"SmolLM2 · {rule} · {name}", done, counts, law)
 
 
@@ -135,7 +136,7 @@ def _law(
     if len(prefix) == HORIZON or mass < RARE:
         yield prefix, mass
         return
-    law = warp.law(rows([*prompt, *prefix])[None], prompt)[0]
+    law = warp.law(rows([*prompt, *prefix], len(prompt) + len(prefix))[None], prompt)[0]
     for token in law.nonzero().flatten().tolist():
         yield from _law(rows, prompt, warp, (*prefix, token), mass * float(law[token]))
 

@@ -1,4 +1,4 @@
-"""One run, from what a person asked to a trace: the only door to the engine for the page, the command line and the tests."""
+"""One run, from what a person asked to a trace: the only door to the engine for page, command line and tests."""
 
 from __future__ import annotations
 

@@ -59,12 +59,12 @@ def quiet() -> Iterator[None]:
     from transformers.utils import logging
 
     shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
         yield
     finally:
         if shown:
-            logging.enable_progress_bar()
+            logging.enable_progress_bar()  # type: ignore[no-untyped-call]
 
 
 def _read(reader: GGUFReader, name: str) -> Any:
@@ -81,14 +81,14 @@ def _model(reader: GGUFReader, hear: Callable[[float], None]) -> Any:
 
     config = _config(reader)
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)  # type: ignore[no-untyped-call]
     heads = {"attn_q": config.num_attention_heads, "attn_k": config.num_key_value_heads}
     weights = {}
     for place, tensor in enumerate(reader.tensors):
+        hear(place / len(reader.tensors))
         values = torch.from_numpy(dequantize(tensor.data, tensor.tensor_type).copy())
         part = tensor.name.removesuffix(".weight").split(".")[-1]
         weights[_name(tensor.name)] = _halves(values, heads[part]) if part in heads else values
-        hear(place / len(reader.tensors))
     if config.tie_word_embeddings:
         weights["lm_head.weight"] = weights["model.embed_tokens.weight"]
     model.load_state_dict(weights, assign=True)
@@ -150,9 +150,9 @@ def _tokenizer(reader: GGUFReader) -> Any:
     cuts: list[Any] = [pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)]
     if _read(reader, "tokenizer.ggml.pre") == "smollm":
         cuts.insert(0, pre_tokenizers.Digits(individual_digits=True))
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(cuts)  # type: ignore[assignment]
-    tokenizer.decoder = decoders.ByteLevel()  # type: ignore[assignment]
-    return PreTrainedTokenizerFast(
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(cuts)
+    tokenizer.decoder = decoders.ByteLevel()
+    return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=tokenizer,
         bos_token=tokens[_read(reader, "tokenizer.ggml.bos_token_id")],
         eos_token=tokens[_read(reader, "tokenizer.ggml.eos_token_id")],

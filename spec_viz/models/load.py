@@ -19,7 +19,7 @@ from spec_viz.models.weights import WeightsError, find, folder
 SMALL = 500_000_000
 
 
-class CannotRollBack(WeightsError):
+class CannotRollBack(WeightsError):  # noqa: N818 - reads as what is the case
     """A model whose cache forgets or mixes tokens, so that rejected drafts cannot be taken out of it again."""
 
 
@@ -58,7 +58,7 @@ def load_folder(place: Path, entry: Entry, device: torch.device, packed: bool = 
     set_threads()
     dtype = pick_dtype(entry, device)
     with quiet():
-        model = AutoModelForCausalLM.from_pretrained(
+        model: Any = AutoModelForCausalLM.from_pretrained(
             place, config=config, dtype=dtype, use_safetensors=True, trust_remote_code=False, local_files_only=True
         )
     tokenizer = AutoTokenizer.from_pretrained(place, trust_remote_code=False, local_files_only=True)

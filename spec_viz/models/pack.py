@@ -1,8 +1,10 @@
 """Linear layers whose weights lie in the order oneDNN multiplies in.
 
 `nn.Linear` hands oneDNN or MKL a plain row-major matrix, and for the few rows of a decode step or a verify pass the
-library then spends more time walking that matrix than multiplying. Packed once, one row costs about half and five rows
-little more than one: the very thing speculative decoding lives on.
+library then spends more time walking that matrix than multiplying. Packed once, five rows cost little more than one:
+the very thing speculative decoding lives on. Measured on all matrices of SmolLM2-135M in float32 on two AVX2 cores: 1
+and 5 rows take 20 and 43 ms plain, 12.5 and 16.5 ms packed. MKL's own packed form keeps the plain matrix beside it and
+gains nothing here.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ class PackedLinear(nn.Module):
 @cache
 def can_pack() -> bool:
     """Whether this build of torch, on this processor, packs and multiplies; tried on a small matrix."""
-    if not torch.backends.mkldnn.is_available():
+    if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return False
     linear = nn.Linear(8, 4)
     rows = torch.linspace(-1, 1, 16).view(2, 8)
@@ -68,6 +70,6 @@ def pack(model: nn.Module) -> bool:
 
 
 def _leave_file(model: nn.Module) -> None:
-    """Copy what was not packed out of the mapped weights file, which stays in memory as long as one view of it lives."""
+    """Copy what was not packed out of the mapped weights file, which stays in memory while any view of it lives."""
     for weight in model.parameters():
         weight.data = weight.data.clone()

@@ -41,11 +41,11 @@ class WeightsError(Exception):
         self.fields = fields
 
 
-class WeightsMissing(WeightsError):
+class WeightsMissing(WeightsError):  # noqa: N818 - reads as what is the case
     """Nothing usable lies in the cache; the fields say which file to put where."""
 
 
-class WrongHash(WeightsError):
+class WrongHash(WeightsError):  # noqa: N818 - as above
     """A file is not the one the catalogue names; `expected` and `found` are sha256."""
 
 
@@ -289,7 +289,7 @@ def _download_hub(entry: Entry, hear: Progress) -> None:
     import httpx
     from huggingface_hub import constants, snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
-    from huggingface_hub.utils import disable_progress_bars, enable_progress_bars
+    from huggingface_hub.utils.tqdm import disable_progress_bars, enable_progress_bars
 
     source = entry.source
     blobs = Path(constants.HF_HUB_CACHE) / f"models--{source.place.replace('/', '--')}"

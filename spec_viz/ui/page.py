@@ -8,16 +8,16 @@ from typing import Any
 
 import gradio as gr
 import plotly
-from starlette.routing import Mount, Route
-from starlette.responses import FileResponse
 from starlette.requests import Request
+from starlette.responses import FileResponse
+from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from spec_viz.content.files import ASSETS, LESSONS
 from spec_viz.engine.trace import TraceError
 from spec_viz.ui.boot import boot, script_tag
 from spec_viz.ui.room import Room, bundle_of
-from spec_viz.ui.view import view
+from spec_viz.ui.view import view as view_of
 from spec_viz.ui.wording import words
 
 PLOTLY = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
@@ -39,29 +39,27 @@ def build(room: Room) -> gr.Blocks:
         asked = event._data.get("request") if isinstance(event._data, dict) else None
         yield from room.serve(asked if isinstance(asked, dict) else {}, request.session_hash or "")
 
-    def show(ndjson: str, language: str, theme: str) -> dict[str, Any]:
-        try:
-            traces = bundle_of(ndjson if isinstance(ndjson, str) else "")
-        except TraceError as problem:
-            return {"error": {"key": "error.bad_trace", "args": {"field": problem.field, "problem": problem.problem}}}
-        return view(traces, words(language), "dark" if theme == "dark" else "light")
+    # Gradio hands a server function one argument, and calls it beside the queue: these three are cheap.
+    def view(asked: Any) -> dict[str, Any]:
+        return shown(asked)
 
-    def state() -> dict[str, Any]:
+    def state(_: Any) -> dict[str, Any]:
         return room.state()
 
-    def stop(nonce: str) -> None:
+    def stop(nonce: Any) -> None:
         room.line.stop(str(nonce))
 
-    with gr.Blocks(title="SpecViz", analytics_enabled=False, fill_width=True) as page:
+    page = gr.Blocks(title="SpecViz", analytics_enabled=False, fill_width=True)
+    with page:
         board = gr.HTML(
             "",
             html_template="<div class='sv-app'></div>",
             js_on_load=ON_LOAD,
             apply_default_css=False,
             elem_id="specviz",
-            server_functions=[show, state, stop],
+            server_functions=[view, state, stop],
         )
-        board.run(  # type: ignore[attr-defined]
+        board.run(
             run,
             None,
             board,
@@ -76,16 +74,33 @@ def build(room: Room) -> gr.Blocks:
     return page
 
 
+def shown(asked: Any) -> dict[str, Any]:
+    """Numbers, charts and verdict of what a page holds, asked as [ndjson, language, theme]; or one error sentence."""
+    ndjson, language, theme = asked if isinstance(asked, list) and len(asked) == 3 else ("", "en", "light")
+    try:
+        traces = bundle_of(ndjson if isinstance(ndjson, str) else "")
+    except TraceError as problem:
+        return {"error": {"key": "error.bad_trace", "args": {"field": problem.field, "problem": problem.problem}}}
+    return view_of(traces, words(language), "dark" if theme == "dark" else "light")
+
+
 def head(room: Room) -> str:
     """Style sheets, boot data and module preloads for the page's head."""
-    styles = "".join(f'<link rel="stylesheet" href="sv/css/{path.name}">' for path in sorted((ASSETS / "css").glob("*.css")))
+    styles = "".join(
+        f'<link rel="stylesheet" href="sv/css/{path.name}">' for path in sorted((ASSETS / "css").glob("*.css"))
+    )
     scripts = "".join(
         f'<link rel="modulepreload" href="sv/js/{path.name}">' for path in sorted((ASSETS / "js").glob("*.js"))
     )
-    return '<meta name="viewport" content="width=device-width, initial-scale=1">' + styles + scripts + script_tag(boot(room.limits))
+    return (
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        + styles
+        + scripts
+        + script_tag(boot(room.limits))
+    )
 
 
-async def _plotly(request: Request) -> FileResponse:
+async def _plotly(_: Request) -> FileResponse:
     return FileResponse(PLOTLY, media_type="text/javascript")
 
 

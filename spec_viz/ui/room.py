@@ -7,7 +7,8 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from spec_viz.models.weights import WeightsError
 from spec_viz.ui.line import Line, Ticket
 
 if TYPE_CHECKING:
+    from spec_viz.lab.run import Run
     from spec_viz.models.load import Loaded
 
 log = logging.getLogger(__name__)
@@ -107,11 +109,13 @@ class Room:
             if place:
                 text += _line({"wait": 0})
             shown = time.monotonic()
-            for line in self._lines(request, self._stopper(ticket)):
-                text += line
-                if time.monotonic() - shown >= SECONDS_BETWEEN_UPDATES:
-                    yield text
-                    shown = time.monotonic()
+            # Closed here and not by the collector: the caches are free before the next in line begins.
+            with closing(self._lines(request, self._stopper(ticket))) as lines:
+                for line in lines:
+                    text += line
+                    if time.monotonic() - shown >= SECONDS_BETWEEN_UPDATES:
+                        yield text
+                        shown = time.monotonic()
             yield text
         finally:
             self.line.leave(ticket)
@@ -120,8 +124,8 @@ class Room:
         deadline = time.monotonic() + self.limits.seconds
         return lambda: ticket.stop.is_set() or time.monotonic() > deadline
 
-    def _lines(self, asked: Mapping[str, Any], stop: Callable[[], bool]) -> Iterator[str]:
-        """Trace lines of the run and, for a race, of its baseline; every fault becomes a notice, nothing made is lost."""
+    def _lines(self, asked: Mapping[str, Any], stop: Callable[[], bool]) -> Generator[str]:
+        """Trace lines of the run and, for a race, of its baseline; every fault becomes a notice, nothing is lost."""
         if self._loaded is None:
             yield _notice(self._state["key"], **self._state["args"])
             return
@@ -129,21 +133,16 @@ class Room:
 
         try:
             request, _ = check(self._bounded(asked))
-            run = start(self._loaded, request, stop)
-            yield header_line(run.header)
-            yield from _written(run.parts)
+            yield from _written(start(self._loaded, request, stop))
             if asked.get("race") and request.drafter != "none" and not stop():
-                base = start(self._loaded, request.baseline(), stop)
-                yield header_line(base.header)
-                yield from _written(base.parts)
+                yield from _written(start(self._loaded, request.baseline(), stop))
         except RequestError as problem:
             yield _notice(problem.key, **problem.fields)
-        except MemoryError:
-            yield finish_line("error") + _notice("error.out_of_memory")
         except Exception as problem:
-            memory = type(problem).__name__ == "OutOfMemoryError"
+            # torch has its own class for a full device.
+            memory = isinstance(problem, MemoryError) or type(problem).__name__ == "OutOfMemoryError"
             log.exception("a run failed")
-            yield finish_line("error") + _notice("error.out_of_memory" if memory else "error.unknown")
+            yield _notice("error.out_of_memory" if memory else "error.unknown")
 
     def _bounded(self, asked: Mapping[str, Any]) -> Any:
         """The request a visitor's values make, within this host's limits."""
@@ -157,14 +156,24 @@ class Room:
         tokens = values.get("max_new_tokens")
         if isinstance(tokens, int | float) and tokens > self.limits.max_new_tokens:
             raise RequestError("error.bad_number", name="max_new_tokens", low=1, high=self.limits.max_new_tokens)
-        if not isinstance(values.get("options", {}), dict):
+        options = values.get("options", {})
+        if not isinstance(options, dict):
             raise RequestError("error.bad_option", problem="options")
+        for name, option in options.items():
+            if isinstance(option, str) and len(option) > self.limits.prompt_chars:
+                raise RequestError("error.bad_option", problem=f"{name} > {self.limits.prompt_chars}")
         return Request(**{"prompt": "", **values})
 
 
-def _written(parts: Iterator[Any]) -> Iterator[str]:
-    for part in parts:
-        yield finish_line(part) if isinstance(part, str) else round_line(part)
+def _written(run: Run) -> Iterator[str]:
+    """The lines of one trace; whatever happens to a trace that was begun, it gets its closing line."""
+    yield header_line(run.header)
+    try:
+        for part in run.parts:
+            yield finish_line(part) if isinstance(part, str) else round_line(part)
+    except Exception:
+        yield finish_line("error")
+        raise
 
 
 def _notice(key: str, **args: Any) -> str:
@@ -172,7 +181,8 @@ def _notice(key: str, **args: Any) -> str:
 
 
 def _line(body: dict[str, Any]) -> str:
-    return json.dumps(body, ensure_ascii=False, separators=(",", ":")) + "\n"
+    # What a visitor sent may be said back, and a lone surrogate in it goes over no wire.
+    return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace").decode() + "\n"
 
 
 def bundle_of(ndjson: str) -> tuple[Trace, ...]:

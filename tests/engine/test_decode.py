@@ -18,6 +18,7 @@ from spec_viz.engine.target import CachedModel
 from spec_viz.engine.trace import Finish, Round
 from spec_viz.engine.warp import Warp
 from tests.engine.tiny import (
+    GREEDY,
     LAYERS,
     LOOKUPS,
     VOCABULARY,
@@ -38,7 +39,6 @@ from tests.engine.tiny import (
 
 NEW = 20
 PROMPTS = prompts(3)
-GREEDY = Warp()
 WARM = Warp(temperature=0.9, top_k=40, top_p=0.95)
 
 
@@ -60,7 +60,7 @@ def test_plain_decoding_is_transformers_greedy_generate() -> None:
 @pytest.mark.parametrize("gamma", [1, 6])
 def test_greedy_prompt_lookup_is_transformers_greedy_generate(gamma: int, variant: tuple[str, str, str]) -> None:
     kept = 0
-    for prompt in PROMPTS:
+    for prompt in PROMPTS[::2]:
         result = run(prompt, lookup(prompt, *variant), gamma=gamma, max_new_tokens=NEW)
         assert result.output == generate(prompt, NEW)
         kept += accepted(result)
@@ -86,7 +86,7 @@ def test_greedy_scripted_drafts_leave_generate_s_text(gamma: int) -> None:
 
 @pytest.mark.parametrize("rule", ["match", "token"])
 def test_a_repetition_penalty_follows_the_hypothetical_prefix(rule: str) -> None:
-    for prompt in PROMPTS[:2]:
+    for prompt in PROMPTS[:1]:
         text = generate(prompt, NEW, repetition_penalty=1.4)
         assert text != generate(prompt, NEW)
         warp = Warp(repetition_penalty=1.4)
@@ -99,7 +99,7 @@ def test_a_repetition_penalty_follows_the_hypothetical_prefix(rule: str) -> None
 # ---------------------------------------------------------------- keyed draws
 
 
-@pytest.mark.parametrize(("seed", "prompt"), zip([0, 1, 2**53 - 1], PROMPTS, strict=True))
+@pytest.mark.parametrize(("seed", "prompt"), [(0, PROMPTS[0]), (2**53 - 1, PROMPTS[1])])
 def test_every_one_hot_drafter_writes_the_baseline_s_own_text(seed: int, prompt: list[int]) -> None:
     shared: dict[str, Any] = {"warp": WARM, "seed": seed, "max_new_tokens": NEW}
     text = run(prompt, **shared).output
@@ -126,7 +126,7 @@ def test_another_seed_writes_another_text_and_the_same_seed_the_same_rounds() ->
 
 def expected_kv(result: Result, drafter_caches: bool) -> list[Any]:
     """Cache lengths before, at the peak and after, by algorithms §1.6 alone."""
-    rows = []
+    rows: list[Any] = []
     full = False
     for committed, round_ in result.starts():
         length, drafted = len(committed), len(round_.nodes)
@@ -179,7 +179,9 @@ def largest_error(result: Result, warp: Warp, layers: int | None = None) -> floa
         for place, node in enumerate(round_.nodes):
             prefix = [*committed, *drafts[:place]]
             law, raw = warp.law(logits[place : place + 1], prefix)[0], logits[place].softmax(-1)
-            seen, seen_raw, tops = (node.p, node.p_raw, node.p_top) if layers is None else (node.q, node.q_raw, node.q_top)
+            seen, seen_raw, tops = (
+                (node.p, node.p_raw, node.p_top) if layers is None else (node.q, node.q_raw, node.q_top)
+            )
             assert seen is not None
             assert seen_raw is not None
             errors += [abs(seen - float(law[node.id])), abs(seen_raw - float(raw[node.id]))]
@@ -432,7 +434,7 @@ def test_a_prompt_of_one_token_decodes() -> None:
 
 def test_times_are_what_the_clock_says(monkeypatch: pytest.MonkeyPatch) -> None:
     ticks = iter(range(1000))
-    monkeypatch.setattr(CachedModel, "now", lambda self: float(next(ticks)))
+    monkeypatch.setattr(CachedModel, "now", lambda _: float(next(ticks)))
     for round_ in run(PROMPTS[0], lookup(PROMPTS[0])).rounds:
         ms = round_.ms
         assert (ms.propose, ms.verify, ms.judge, ms.rollback) == (1000.0,) * 4

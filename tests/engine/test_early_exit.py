@@ -61,7 +61,7 @@ def test_at_temperature_zero_q_is_one_hot_on_the_argmax() -> None:
 
 @pytest.mark.parametrize("layers", [LAYERS, LAYERS + 1])
 def test_as_many_layers_as_the_target_s_is_refused(layers: int) -> None:
-    setup: Any = Setup(model(), None, lambda text: [], 1, frozenset(), Warp())  # type: ignore[arg-type]
+    setup: Any = Setup(model(), None, lambda _: [], 1, frozenset(), Warp())  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=f"fewer than the target's {LAYERS}"):
         FAMILY.build(setup, FAMILY.options({"layers": layers}))
     assert FAMILY.build(setup, FAMILY.options({"layers": LAYERS - 1})).cache_length == 0

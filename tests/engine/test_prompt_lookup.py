@@ -30,7 +30,8 @@ def of_transformers(text: Sequence[int], gamma: int, longest: int) -> list[int]:
     generator = PromptLookupCandidateGenerator(
         num_output_tokens=gamma, max_matching_ngram_size=longest, max_length=10_000
     )
-    found, _ = generator.get_candidates(torch.tensor([list(text)]))
+    ids: Any = torch.tensor([list(text)])
+    found, _ = generator.get_candidates(ids)
     drafts: list[int] = found[0, len(text) :].tolist()
     return drafts
 
@@ -113,7 +114,7 @@ TEXT = [1, 2, 3, 9, 1, 2, 8, 1, 2]
     ],
 )
 def test_worked_examples(
-    options: dict[str, str], gamma: int, drafts: tuple[int, ...], key: list[int] | None, copied: int | None
+    options: dict[str, Any], gamma: int, drafts: tuple[int, ...], key: list[int] | None, copied: int | None
 ) -> None:
     proposal = propose(lookup(TEXT, **options), TEXT, gamma)
     assert proposal.tokens == drafts
@@ -141,7 +142,9 @@ def test_a_text_of_one_token_has_nothing_to_find() -> None:
     assert propose(lookup([3]), [3], 4).tokens == ()
 
 
-def their_rounds(prompt: list[int], new: int, gamma: int, monkeypatch: pytest.MonkeyPatch) -> dict[int, tuple[Any, int]]:
+def their_rounds(
+    prompt: list[int], new: int, gamma: int, monkeypatch: pytest.MonkeyPatch
+) -> dict[int, tuple[Any, int]]:
     """Drafts and accepted count of every round of transformers' own prompt lookup, by the committed length."""
     rounds: dict[int, tuple[Any, int]] = {}
     drafted: list[tuple[int, list[int]]] = []

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spec_viz.engine import trace as format_
@@ -21,7 +21,9 @@ TOPS = st.none() | st.lists(st.tuples(TOKEN, st.floats(0, 1)), max_size=5).map(t
 # What UTF-8 can hold; text that it cannot is cleaned away before it gets near a trace.
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 TABLES = st.dictionaries(TOKEN, st.tuples(TEXT, st.none() | st.just("e1bb")), max_size=3)
-SIMPLE = st.none() | st.booleans() | st.integers(-(2**40), 2**40) | st.floats(allow_nan=False, allow_infinity=False) | TEXT
+SIMPLE = (
+    st.none() | st.booleans() | st.integers(-(2**40), 2**40) | st.floats(allow_nan=False, allow_infinity=False) | TEXT
+)
 METAS = st.dictionaries(TEXT, SIMPLE | st.dictionaries(TEXT, SIMPLE, max_size=2), max_size=3)
 LENGTHS = st.none() | st.tuples(*[st.integers(0, 9999)] * 3)
 
@@ -35,19 +37,13 @@ def nodes(draw: st.DrawFn) -> tuple[Node, ...]:
         parent = draw(st.integers(-1, index - 1))
         depth = 1 if parent == -1 else made[parent].depth + 1
         grows = parent == tip and draw(st.booleans())
-        status = "accepted" if grows else draw(st.sampled_from(["rejected", "discarded"]))
+        status: Any = "accepted" if grows else draw(st.sampled_from(["rejected", "discarded"]))
         tip = index if grows else tip
-        made.append(
-            Node(
-                draw(TOKEN),
-                parent,
-                depth,
-                status,  # type: ignore[arg-type]
-                *(draw(PROBABILITY) for _ in range(7)),
-                draw(TOPS),
-                why=draw(st.none() | METAS),
-            )
-        )
+        numbers: dict[str, Any] = {
+            name: draw(PROBABILITY) for name in ("p", "q", "p_raw", "q_raw", "u", "accept", "beta")
+        }
+        tops: dict[str, Any] = {name: draw(TOPS) for name in ("p_top", "q_top", "residual_top")}
+        made.append(Node(draw(TOKEN), parent, depth, status, **numbers, **tops, why=draw(st.none() | METAS)))
     return tuple(made)
 
 
@@ -88,10 +84,13 @@ def sample() -> Trace:
         Round(0, (), Emitted(3, "plain", 0.5, 0.4, 0.1, top), Kv((0, 2, 2)), Ms(0, 1.5, 0, 0), True, {3: ("a", None)}),
         Round(1, chain, Emitted(5, "correction", 0.25), Kv((2, 6, 4), (2, 4, 4)), Ms(1.25), tokens={4: ("�", "e1bb")}),
     )
-    return Trace("one", "live", {"seed": 1, "created": "now"}, (1, 2), {1: ("Ô", None), 2: (" ", None)}, rounds, "length")
+    return Trace(
+        "one", "live", {"seed": 1, "created": "now"}, (1, 2), {1: ("Ô", None), 2: (" ", None)}, rounds, "length"
+    )
 
 
-@given(st.lists(traces(), min_size=1, max_size=3))
+@settings(max_examples=50)
+@given(st.lists(traces(), min_size=1, max_size=2))
 def test_a_bundle_is_read_back_as_it_was(bundle: list[Trace]) -> None:
     text = dumps(*bundle)
     assert loads(text) == tuple(bundle)
@@ -117,6 +116,11 @@ def test_times_are_written_with_three_digits() -> None:
     round_ = replace(sample().rounds[0], ms=Ms(1.23456, 2, None, 0.0004))
     assert json.loads(format_.round_line(round_))["ms"] == {"propose": 1.235, "verify": 2, "judge": None, "rollback": 0}
     assert round_.ms.total == pytest.approx(3.23496)
+
+
+def test_a_lone_surrogate_in_what_somebody_typed_leaves_the_file_readable() -> None:
+    text = dumps(replace(sample(), meta={"prompt_text": "a\ud800b", "drafter_options": {"script": "\udfff"}}))
+    assert loads(text.encode().decode())[0].meta == {"prompt_text": "a?b", "drafter_options": {"script": "?"}}
 
 
 def test_a_file_without_an_end_is_a_run_that_is_still_going_on() -> None:

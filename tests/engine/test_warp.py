@@ -1,6 +1,7 @@
 """The warped law against transformers' own processors, in their own order."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 import torch
@@ -48,8 +49,9 @@ def theirs(warp: Warp, logits: Tensor, prefix: Sequence[int], drafts: Sequence[i
     """Row by row, each with its own prefix."""
     rows = []
     for row in range(len(logits)):
-        seen = torch.tensor([[*prefix, *drafts[:row]]])
-        rows.append(processors(warp)(seen, logits[row : row + 1].clone()).softmax(-1))
+        seen: Any = torch.tensor([[*prefix, *drafts[:row]]])
+        scores: Any = logits[row : row + 1].clone()
+        rows.append(processors(warp)(seen, scores).softmax(-1))
     return torch.cat(rows)
 
 

@@ -26,6 +26,7 @@ VOCABULARY = 40
 LAYERS = 3
 POSITIONS = 128
 EMBEDDING = 10.0
+GREEDY = Warp()
 LOOKUPS = [
     (near_end, which, where)
     for near_end in ("shorter", "refuse")
@@ -52,13 +53,15 @@ def model(layers: int = LAYERS, positions: int = POSITIONS) -> Any:
         pad_token_id=0,
     )
     torch.manual_seed(20)
-    whole = LlamaForCausalLM(config).to(torch.float64).eval()
+    whole: Any = LlamaForCausalLM(config)
+    whole.to(torch.float64).eval()
     # A loud embedding makes the last token count most: the text then comes round again, and short cuts often agree.
     whole.model.embed_tokens.weight.data *= EMBEDDING
     if layers == LAYERS:
         return whole
     config.num_hidden_layers = layers
-    cut = LlamaForCausalLM(config).to(torch.float64).eval()
+    cut: Any = LlamaForCausalLM(config)
+    cut.to(torch.float64).eval()
     cut.load_state_dict({name: whole.state_dict()[name] for name in cut.state_dict()})
     return cut
 
@@ -145,7 +148,7 @@ def lookup(
     return PromptLookup(len(prompt), longest, 1, near_end, which, where)
 
 
-def early_exit(layers: int, warp: Warp = Warp()) -> ModelDrafter:
+def early_exit(layers: int, warp: Warp = GREEDY) -> ModelDrafter:
     return ModelDrafter(CachedModel(first_layers(model(), layers)), warp)
 
 
