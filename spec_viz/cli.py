@@ -87,11 +87,12 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument("--repeats", type=int, default=3)
     bench.add_argument("--out", type=Path, metavar="RESULT.json")
 
-    record = _command(commands, "record", run_record, "make the recorded runs of the presets again")
-    record.add_argument("names", nargs="*", help="only these presets")
+    record = _command(commands, "record", run_record, "make the recorded runs of presets and lessons again")
+    record.add_argument("names", nargs="*", metavar="NAME", help="only these presets and lessons (a lesson's folder)")
 
     lessons = _command(commands, "lessons", run_lessons, "check every preset and lesson")
     lessons.add_argument("action", choices=("check",))
+    lessons.add_argument("--live", action="store_true", help="also run everything again and compare with what is kept")
     return parser
 
 
@@ -373,24 +374,44 @@ def run_bench(options: argparse.Namespace) -> int:
 
 
 def run_record(options: argparse.Namespace) -> int:
-    """Run every preset again and keep its trace; a claim that fails is reported and its exit code is 1."""
+    """Run presets and lessons again and keep their traces; what they then do not show is reported, with exit code 1."""
+    from spec_viz.content import check
+    from spec_viz.content.lessons import lesson_folders, load_lesson
     from spec_viz.content.presets import load_presets
-    from spec_viz.content.record import record
+    from spec_viz.content.record import record, record_lesson
 
-    presets = [preset for preset in load_presets() if not options.names or preset.name in options.names]
+    presets = {preset.name: preset for preset in load_presets()}
+    folders = {folder.name: folder for folder in lesson_folders(hidden=True)}
+    names = options.names or [*presets, *folders]
+    if unknown := [name for name in names if name not in presets and name not in folders]:
+        raise ValueError(f"no preset or lesson is called {', '.join(unknown)}")
+    # Read before anything runs: a slip in a file should not cost the minutes of the recording.
+    lessons = {name: load_lesson(folders[name]) for name in names if name in folders}
     loaded = _load(DEFAULT)
     problems: list[str] = []
-    for preset in tqdm(presets, file=sys.stderr):
-        record(loaded, preset)
-        problems += preset.problems()
+    for name in tqdm(names, file=sys.stderr):
+        if name in presets:
+            record(loaded, presets[name])
+            problems += presets[name].problems()
+        else:
+            record_lesson(loaded, lessons[name])
+            problems += check.problems(lessons[name])
     return _problems(options, problems)
 
 
 def run_lessons(options: argparse.Namespace) -> int:
-    """Every preset's words, trace and claim."""
+    """Every preset's and lesson's words, traces and claims; with `--live` the traces are made again and compared."""
+    from spec_viz.content.check import check_lessons
+    from spec_viz.content.live import live_preset_problems
     from spec_viz.content.presets import load_presets
 
-    return _problems(options, [problem for preset in load_presets() for problem in preset.problems()])
+    presets = load_presets()
+    problems = [problem for preset in presets for problem in preset.problems()]
+    loaded = _load(DEFAULT) if options.live else None
+    problems += check_lessons(loaded=loaded)
+    if loaded is not None:
+        problems += [problem for preset in presets for problem in live_preset_problems(preset, loaded)]
+    return _problems(options, problems)
 
 
 def _problems(options: argparse.Namespace, problems: Sequence[str]) -> int:

@@ -52,7 +52,11 @@ class Bundles(Mapping[str, dict[str, Any]]):
 
     def __getitem__(self, name: str) -> dict[str, Any]:
         if name not in self._known:
-            self._known[name] = names(self._traces[name])
+            traces = self._traces[name]
+            try:
+                self._known[name] = names(traces)
+            except KeyError as error:
+                raise ClaimError(f"the trace {name} holds a token without its text: {error}") from None
         return self._known[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -103,9 +107,12 @@ _FAULTS = (TemplateError, TypeError, ValueError, LookupError, ArithmeticError)
 def evaluate(expression: str, scope: Mapping[str, Any]) -> Any:
     """The value of an expression; ClaimError when it cannot be computed."""
     try:
-        return sandbox("en").compile_expression(expression, undefined_to_none=False)(**scope)
+        value = sandbox("en").compile_expression(expression, undefined_to_none=False)(**scope)
+        if isinstance(value, Undefined):
+            str(value)  # raises, and names what is missing or forbidden
     except _FAULTS as error:
         raise ClaimError(f"cannot evaluate {expression!r}: {error}") from None
+    return value
 
 
 def fill_in(source: str, scope: Mapping[str, Any], language: str) -> str:
@@ -132,14 +139,14 @@ def without_marks(text: str) -> str:
 
 
 def constants(source: str) -> list[str]:
-    """Expressions that speak of nothing, as `{{ 0.7 }}` does: numbers typed by hand in braces."""
+    """Numbers typed by hand in braces, as `{{ 0.7 }}`: expressions that speak of nothing."""
     try:
         tree = sandbox("en").parse(source)
     except TemplateError:
         return []  # `fill_in` says what is wrong
     printed = [child for output in tree.find_all(nodes.Output) for child in output.nodes]
     return [
-        str(child.as_const())
+        str(child.value)
         for child in printed
-        if isinstance(child, nodes.Const) and not isinstance(child, nodes.TemplateData)
+        if isinstance(child, nodes.Const) and any(letter.isdigit() for letter in str(child.value))
     ]

@@ -187,7 +187,7 @@ for _class in (
     Analogy,
     End,
 ):
-    _class.__pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[attr-defined]
+    _class.__pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[union-attr]
 
 # Words a step needs beside its body, by the kind of its figure.
 PARTS: dict[str, tuple[str, ...]] = {"analogy": ("carries", "breaks"), "end": ("explain", "task")}

@@ -66,7 +66,7 @@ class Recipe:
 
 @dataclass(frozen=True, slots=True)
 class CostRecipe:
-    """How a cost result is measured: v(n) for n = 1 … `max_n` behind `context` tokens, c of `drafters` {name: options}."""
+    """How a cost result is measured: v(n) up to `max_n` behind `context` tokens, c of `drafters` {name: options}."""
 
     kind: Literal["cost"]
     target: str = DEFAULT
@@ -134,7 +134,7 @@ class Source:
 
 
 for _class in (Recipe, CostRecipe, Ask, Question, Step, Structure, Term, Source):
-    _class.__pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[attr-defined]
+    _class.__pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[union-attr]
 _STRUCTURE = TypeAdapter(Structure)
 _GLOSSARY = TypeAdapter(dict[Name, dict[Literal["vi", "en"], Term]])
 _SOURCES = TypeAdapter(dict[Name, Source])
@@ -267,7 +267,7 @@ class Lesson:
             return scope
         scope["figure"] = asdict(step.figure)
         for name in traces_of(step.figure)[:1]:
-            if name in self._names:
+            if name in self.bundles:
                 scope.update(self._names[name])
         if isinstance(step.figure, Cost) and step.figure.result in self.results:
             scope["result"] = self.results[step.figure.result]
@@ -332,7 +332,7 @@ def lesson_folders(root: Path = LESSONS, hidden: bool = False) -> list[Path]:
 
 
 def lesson_list(root: Path = LESSONS) -> list[Json]:
-    """Number, titles, questions and step titles of every lesson, for the page's start; a broken one is left out and logged."""
+    """Numbers, titles and steps of the lessons, for the page's start; a broken one is left out and logged."""
     rows = []
     for folder in lesson_folders(root):
         try:

@@ -1,20 +1,72 @@
-"""Make the recorded run of a preset: the run and its baseline, on this machine, with its conditions in the header."""
+"""Make what is recorded for presets and lessons, on this machine, with its conditions in it."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from typing import Any
 
+from spec_viz.content.lessons import CostRecipe, Lesson, Recipe
 from spec_viz.content.presets import Preset
-from spec_viz.engine.trace import dumps
+from spec_viz.engine.trace import Trace, dumps
+from spec_viz.lab import cost
 from spec_viz.lab.run import Request, start
 from spec_viz.models.load import Loaded
 
 
 def record(loaded: Loaded, preset: Preset) -> None:
     """Run the preset and its baseline and write both beside it."""
-    request = Request(preset.prompt, **preset.settings)
+    request = preset_request(preset)
     # Twice, and the second is kept: the first warms caches, and a recorded time should not carry that.
     start(loaded, request).collect()
-    traces = (start(loaded, request).collect(), start(loaded, request.baseline()).collect())
-    recorded = (replace(trace, origin="recorded", run=f"{preset.name}-{trace.meta['drafter']}") for trace in traces)
-    preset.trace_path.write_text(dumps(*recorded), encoding="utf-8")
+    preset.trace_path.write_text(dumps(*_named(make(loaded, request, race=True), preset.name)), encoding="utf-8")
+
+
+def record_lesson(loaded: Loaded, lesson: Lesson) -> None:
+    """Run every recipe of the lesson and write its traces and results; ValueError for one made for another target."""
+    lesson.trace_path("").parent.mkdir(exist_ok=True)
+    for name, recipe in lesson.structure.traces.items():
+        _same_target(loaded, recipe)
+        start(loaded, recipe_request(recipe)).collect()
+        traces = _named(make(loaded, recipe_request(recipe), recipe.race), name)
+        lesson.trace_path(name).write_text(dumps(*traces), encoding="utf-8")
+    for name, cost_recipe in lesson.structure.results.items():
+        _same_target(loaded, cost_recipe)
+        body = json.dumps(make_result(loaded, cost_recipe), ensure_ascii=False, indent=1)
+        lesson.result_path(name).write_text(body + "\n", encoding="utf-8")
+
+
+def make(loaded: Loaded, request: Request, race: bool) -> tuple[Trace, ...]:
+    """The run, and behind it its baseline when `race` is set."""
+    run = start(loaded, request).collect()
+    return (run, start(loaded, request.baseline()).collect()) if race else (run,)
+
+
+def make_result(loaded: Loaded, recipe: CostRecipe) -> dict[str, Any]:
+    """Measure what the recipe asks for."""
+    return cost.measure(
+        loaded,
+        max_n=recipe.max_n,
+        context=recipe.context,
+        repeats=recipe.repeats,
+        drafters=recipe.drafters,
+    )
+
+
+def preset_request(preset: Preset) -> Request:
+    """The run a preset asks for."""
+    return Request(preset.prompt, **preset.settings)
+
+
+def recipe_request(recipe: Recipe) -> Request:
+    """The run a lesson's recipe asks for."""
+    return Request(**recipe.request())
+
+
+def _named(traces: tuple[Trace, ...], name: str) -> list[Trace]:
+    return [replace(trace, origin="recorded", run=f"{name}-{trace.meta['drafter']}") for trace in traces]
+
+
+def _same_target(loaded: Loaded, recipe: Recipe | CostRecipe) -> None:
+    if recipe.target != loaded.entry.name:
+        raise ValueError(f"recorded for {recipe.target}, but {loaded.entry.name} is loaded")

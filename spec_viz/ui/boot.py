@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from spec_viz import __version__
+from spec_viz.content.lessons import lesson_list
 from spec_viz.content.presets import Preset, load_presets
 from spec_viz.drafters.registry import Family, Knob, families
 from spec_viz.models.catalogue import CATALOGUE, DEFAULT
@@ -36,6 +37,7 @@ def boot(limits: Limits) -> dict[str, Any]:
         ],
         "drafters": [_drafter(family) for family in families().values()],
         "presets": [_preset(preset) for preset in presets],
+        "lessons": lesson_list(),
         "first": {"preset": FIRST, "ndjson": first.trace_path.read_text(encoding="utf-8")},
     }
 

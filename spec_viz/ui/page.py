@@ -14,8 +14,9 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from spec_viz.content.files import ASSETS, LESSONS
-from spec_viz.engine.trace import TraceError
+from spec_viz.engine.trace import MAX_BYTES, SCHEMA, TraceError
 from spec_viz.ui.boot import boot, script_tag
+from spec_viz.ui.lesson_route import lesson_route
 from spec_viz.ui.room import Room, bundle_of
 from spec_viz.ui.view import view as view_of
 from spec_viz.ui.wording import words
@@ -80,8 +81,18 @@ def shown(asked: Any) -> dict[str, Any]:
     try:
         traces = bundle_of(ndjson if isinstance(ndjson, str) else "")
     except TraceError as problem:
-        return {"error": {"key": "error.bad_trace", "args": {"field": problem.field, "problem": problem.problem}}}
+        return {"error": _unreadable(problem)}
     return view_of(traces, words(language), "dark" if theme == "dark" else "light")
+
+
+def _unreadable(problem: TraceError) -> dict[str, Any]:
+    """The sentence for a file that is no trace; the two commonest reasons have one without foreign words."""
+    if problem.field == "file":
+        return {"key": "error.trace_too_large", "args": {"megabytes": MAX_BYTES // 1_000_000}}
+    if problem.field.endswith(", schema"):
+        found = problem.problem.rpartition("found ")[2]
+        return {"key": "error.trace_version", "args": {"expected": SCHEMA, "found": found}}
+    return {"key": "error.bad_trace", "args": {"field": problem.field, "problem": problem.problem}}
 
 
 def head(room: Room) -> str:
@@ -118,6 +129,7 @@ def launch_options(room: Room) -> dict[str, Any]:
         "app_kwargs": {
             "routes": [
                 Route("/sv/vendor/plotly.min.js", _plotly),
+                lesson_route,
                 Mount("/sv/lessons", StaticFiles(directory=LESSONS)),
                 Mount("/sv", StaticFiles(directory=ASSETS)),
             ]

@@ -16,6 +16,8 @@ Json = dict[str, Any]
 
 # Two runs of the same thing differ by about this much: closer than that is called equal.
 EVEN = 0.03
+# The largest whole number that the page's script can hold.
+MOST = 2**53 - 1
 
 
 def view(traces: Sequence[Trace], t: Words, theme: Theme) -> Json:
@@ -95,7 +97,7 @@ class _Numbers:
 
 def _memory(trace: Trace, badge: str, t: Words) -> list[Json]:
     """Bytes of weights, and of each cache at its longest: entries × bytes an entry."""
-    weights, per_entry = trace.meta.get("weight_bytes") or {}, trace.meta.get("kv_bytes_per_token") or {}
+    weights, per_entry = _told(trace, "weight_bytes"), _told(trace, "kv_bytes_per_token")
     rows: list[Json] = [
         {"key": f"{who}_weights", "bytes": weights.get(who), "fraction": None, "badge": badge}
         for who in ("target", "drafter")
@@ -111,8 +113,18 @@ def _memory(trace: Trace, badge: str, t: Words) -> list[Json]:
     return rows
 
 
+def _told(trace: Trace, name: str) -> dict[str, int]:
+    """What the header says of target and drafter in bytes. A file from elsewhere may say anything: only counts count."""
+    told = trace.meta.get(name)
+    return {who: size for who, size in told.items() if _is_count(size)} if isinstance(told, dict) else {}
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST
+
+
 def _cache_row(key: str, entries: int | None, size: int | None, t: Words) -> Json:
-    if entries is None or size is None:
+    if entries is None or size is None or not _is_count(entries * size):
         return {"key": key, "bytes": None, "fraction": None, "badge": "computed"}
     said = t("memory.entries", entries=entries, bytes=size) if entries else None
     return {"key": key, "bytes": entries * size, "fraction": said, "badge": "computed"}

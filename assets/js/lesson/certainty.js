@@ -1,0 +1,66 @@
+/** The text of a run with a bar under each token: how sure the target was of it before temperature. */
+
+import { h } from '../dom.js';
+import { drawToken, probability, quote } from '../tile.js';
+import { Bundle } from '../trace.js';
+import { promptOf } from './tiles.js';
+
+const HARD = 0.5; // below this the likeliest guess is more often wrong than right
+
+export function mountCertainty(root, stage) {
+  const { ctx, texts, asks } = stage;
+  let bundle = Bundle.of(texts[0]);
+  const box = h('div');
+  root.append(box);
+  let shown = !asks;
+  const draw = () => {
+    const trace = bundle.traces[0];
+    if (!trace) return;
+    const summary = h('p', { class: 'sv-l-summary' });
+    const known = trace.entries.filter((entry) => entry.sure !== null);
+    const hard = known.filter((entry) => entry.sure < HARD).length;
+    if (shown) summary.textContent = ctx.t('lesson.certainty.summary', { hard, tokens: known.length, limit: HARD });
+    const list = h('ol', { class: 'sv-l-certain', 'aria-label': ctx.t('lesson.certainty.title') });
+    for (const entry of trace.entries) list.append(drawEntry(trace, entry));
+    box.replaceChildren(promptOf(trace, ctx), list, summary);
+  };
+
+  function drawEntry(trace, entry) {
+    const { sure } = entry;
+    const token = trace.text(entry.id);
+    const words = ctx.t('lesson.certainty.token', { token: quote(token, ctx.t), p: sure === null ? ctx.t('shell.unknown') : probability(sure, ctx.lang()) });
+    const item = h('li', { 'data-at': `${entry.round}.${entry.node ?? 'own'}`, class: shown && sure !== null && sure < HARD ? 'sv-l-certain-hard' : null });
+    item.append(drawToken(token));
+    item.firstChild.setAttribute('aria-hidden', 'true');
+    if (!shown) return item;
+    const fill = h('i');
+    fill.style.height = `${(sure ?? 0) * 100}%`;
+    item.append(
+      h('span', { class: 'sv-l-certain-bar', 'aria-hidden': 'true' }, fill),
+      h('span', { class: 'sv-l-certain-value', 'aria-hidden': 'true' }, sure === null ? '–' : ctx.number(sure, 2)),
+      h('span', { class: 'sv-hush' }, words),
+    );
+    item.title = words;
+    return item;
+  }
+
+  draw();
+  return {
+    total: asks ? 1 : 0,
+    first: 0,
+    go(position) {
+      shown = !asks || position > 0;
+      draw();
+    },
+    find: (ref, target) => (ref === 'tile' ? [...box.querySelectorAll(`[data-at="${CSS.escape(target.replace(/\.emitted$/, '.own'))}"]`)] : []),
+    show(bundles) {
+      [bundle] = bundles;
+      draw();
+    },
+    refresh: draw,
+    back() {
+      bundle = Bundle.of(texts[0]);
+      draw();
+    },
+  };
+}

@@ -1,0 +1,63 @@
+/** The texts of two runs, token under token: are they the same? */
+
+import { h } from '../dom.js';
+import { drawToken, quote } from '../tile.js';
+import { Bundle } from '../trace.js';
+import { firstDifference } from './recording.js';
+
+export function mountCompare(root, stage) {
+  const { ctx, texts, asks } = stage;
+  const recorded = texts.map((text) => Bundle.of(text));
+  let bundles = recorded;
+  let shown = !asks;
+  const box = h('div');
+  root.append(box);
+
+  const draw = () => {
+    const traces = bundles.map((bundle) => bundle.traces[0]).filter(Boolean);
+    const ids = traces.map((trace) => trace.entries.map((entry) => entry.id));
+    const at = traces.length === 2 ? firstDifference(...ids) : null;
+    const over = traces.length === 2 && traces.every((trace) => trace.finish !== null);
+    box.replaceChildren(...traces.map((trace) => drawRun(trace, at)), h('p', { class: 'sv-l-caption', role: 'status' }, shown && over ? verdict(traces, ids, at) : ''));
+  };
+
+  function drawRun(trace, at) {
+    const { t } = ctx;
+    const { meta } = trace;
+    const title = h('h4', {}, t(`drafter.${meta.drafter}`), ' ', h('span', { class: 'sv-l-about' }, t('lesson.compare.settings', { temperature: meta.temperature, seed: meta.seed })), ' ', ctx.badge(trace.origin, trace));
+    const list = h('ol', { class: 'sv-l-tokens' });
+    trace.entries.forEach((entry, index) => {
+      const differs = shown && at !== null && index >= at;
+      const item = h('li', { class: `sv-l-token sv-l-token--${shown ? entry.source : 'plain'}${differs ? ' sv-l-token--differs' : ''}`, 'data-at': `${entry.round}.${entry.node ?? 'own'}` });
+      item.append(drawToken(trace.text(entry.id)));
+      list.append(item);
+    });
+    return h('section', { class: 'sv-l-run' }, title, list);
+  }
+
+  function verdict(traces, ids, at) {
+    const { t } = ctx;
+    if (at === null) return t('lesson.compare.same', { tokens: ids[0].length });
+    const [left, right] = traces.map((trace, index) => (ids[index][at] === undefined ? t('lesson.compare.end') : quote(trace.text(ids[index][at]), t)));
+    return t('lesson.compare.differs', { at: at + 1, left, right });
+  }
+
+  draw();
+  return {
+    total: asks ? 1 : 0,
+    first: 0,
+    go(position) {
+      shown = !asks || position > 0;
+      draw();
+    },
+    show(next) {
+      bundles = next;
+      draw();
+    },
+    refresh: draw,
+    back() {
+      bundles = recorded;
+      draw();
+    },
+  };
+}

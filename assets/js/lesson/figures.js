@@ -1,0 +1,49 @@
+/** The figures a step may show. A new kind is a line here and a file beside it. */
+
+import { mountAnalogy } from './analogy.js';
+import { mountAnatomy } from './anatomy.js';
+import { mountCertainty } from './certainty.js';
+import { mountCompare } from './compare.js';
+import { mountCost } from './cost.js';
+import { mountDrag } from './drag.js';
+import { mountEnd } from './end.js';
+import { mountFormula } from './formula.js';
+import { mountCaches } from './kv.js';
+import { mountLaw } from './law.js';
+import { mountQuiz, mountSurvey } from './questions.js';
+import { mountBesides } from './race.js';
+import { mountReroll } from './reroll.js';
+import { mountTiles } from './tiles.js';
+
+/**
+ * mount(root, stage) -> {total, first, go(position)}: a figure shows `position` of its `total` moves, and begins at `first`.
+ * It may add find(ref, to) -> elements that a word points at, keys {letter: what it does}, destroy(); and, where it shows a
+ * run, show(bundles, live), refresh() and back() to change to a live run and return.
+ */
+export const FIGURES = Object.freeze({
+  tiles: mountTiles,
+  certainty: mountCertainty,
+  cost: mountCost,
+  law: mountLaw,
+  drag: mountDrag,
+  reroll: mountReroll,
+  kv: mountCaches,
+  anatomy: mountAnatomy,
+  formula: mountFormula,
+  race: mountBesides,
+  compare: mountCompare,
+  survey: mountSurvey,
+  quiz: mountQuiz,
+  analogy: mountAnalogy,
+  end: mountEnd,
+});
+
+/** Where a figure's recorded runs lie, the main one first. */
+export function tracesOf(figure) {
+  return figure.traces ?? (figure.trace ? [figure.trace] : []);
+}
+
+/** The requests that made them. */
+export function requestsOf(figure) {
+  return figure.requests ?? (figure.request ? [figure.request] : []);
+}

@@ -1,0 +1,100 @@
+/** "Run it live on this machine": the recorded request again, on the figure, and how it differs from the recording. */
+
+import { h, say } from '../dom.js';
+import { Run } from '../run.js';
+import { compare } from './recording.js';
+
+/** stage = {host, ctx, figure of the page, its settings, bundles recorded}. Returns {element, take(text), stop()}. */
+export function makeLive(view, requests, recorded, { host, ctx }) {
+  const { t } = ctx;
+  const said = h('div', { class: 'sv-l-live-said', role: 'status' });
+  const start = h('button', { class: 'sv-l-quiet', type: 'button' }, t('lesson.live.run'));
+  const back = h('button', { class: 'sv-l-quiet', type: 'button', hidden: true }, t('lesson.live.back'));
+  const element = h('div', { class: 'sv-l-live', 'data-hide': 'tools' }, h('div', { class: 'sv-l-tools' }, start, back), said);
+  let runs = [];
+  let run = null;
+  let asking = false;
+
+  start.addEventListener('click', () => (run ? run.stop() : begin()));
+  back.addEventListener('click', () => {
+    back.hidden = true;
+    said.replaceChildren();
+    view.back();
+  });
+
+  async function begin() {
+    if (asking) return;
+    asking = true;
+    const answer = await readiness();
+    asking = false;
+    if (!answer.ready) {
+      say(said, t(answer.key, answer.args));
+      return;
+    }
+    runs = [];
+    next();
+  }
+
+  async function readiness() {
+    try {
+      return (await host.server.state()) ?? { ready: false, key: 'shell.state.away', args: {} };
+    } catch (error) {
+      console.error(error);
+      return { ready: false, key: 'shell.state.away', args: {} };
+    }
+  }
+
+  /** The runs of a figure follow one another: the machine has one line. */
+  function next() {
+    run = new Run(host, { ...requests[runs.length], lang: ctx.lang() }, { changed, ended, silent: () => say(said, t('shell.silent')) });
+    runs.push(run);
+    view.show(runs.map((each) => each.bundle), true);
+    say(said, t('shell.running'));
+    start.textContent = t('control.stop');
+    back.hidden = true;
+    run.start();
+  }
+
+  function changed(which) {
+    if (which !== run) return;
+    const place = run.bundle.wait;
+    say(said, place > 0 ? t('shell.wait', { place }) : t('shell.running'));
+    view.refresh();
+  }
+
+  function ended(which) {
+    if (which !== run) return;
+    view.refresh();
+    const notice = run.bundle.notices.at(-1);
+    const failed = notice || run.lost || run.bundle.traces[0]?.finish === 'stopped' || run.bundle.traces.length < run.expected;
+    run = null;
+    if (!failed && runs.length < requests.length) {
+      next();
+      return;
+    }
+    start.textContent = t('lesson.live.again');
+    back.hidden = false;
+    if (notice) say(said, t(notice.key, notice.args));
+    else if (which.lost) say(said, t('shell.lost'));
+    else if (failed) say(said, t('lesson.live.stopped'));
+    else said.replaceChildren(...runs.flatMap((each, index) => verdict(recorded[index].traces[0], each.bundle.traces[0])));
+  }
+
+  /** Same or not, and what was different about the two machines. */
+  function verdict(before, now) {
+    const found = compare(before, now);
+    const key = !found.same ? 'lesson.live.differs' : found.verdicts ? 'lesson.live.same' : 'lesson.live.verdicts';
+    const changes = found.changes.map(({ name, before: was, now: is }) => t('lesson.live.change', { name: t(`lesson.live.name.${name}`), was: was ?? t('shell.unknown'), is: is ?? t('shell.unknown') }));
+    const why = changes.length ? t(found.same ? 'lesson.live.although' : 'lesson.live.because', { changes: changes.join('; ') }) : t('lesson.live.conditions');
+    return [h('p', {}, h('b', {}, t(key, { at: found.at, tokens: found.tokens })), ' ', why)];
+  }
+
+  return {
+    element,
+    take: (text) => run?.take(text),
+    stop() {
+      if (run) run.stop();
+      run = null;
+    },
+  };
+}

@@ -1,0 +1,65 @@
+/** Rounds of a run on the board, stepped through from where the lesson wants to begin. */
+
+import { mountBoard } from '../board.js';
+import { h } from '../dom.js';
+import { stepsOf } from '../steps.js';
+import { drawRunning } from '../tile.js';
+import { Bundle } from '../trace.js';
+import { cut } from './recording.js';
+
+export function mountTiles(root, stage) {
+  const { figure, ctx, texts, asks } = stage;
+  const [from, to] = figure.rounds ?? [0, null];
+  const bundle = Bundle.of(cut(texts[0], to));
+  const [trace] = bundle.traces;
+  const box = h('div');
+  root.append(promptOf(trace, ctx), box);
+  let at = 0;
+  let total = 0;
+  let recorded = true;
+  // A guess needs the drafts in sight, and only them.
+  const begin = startOf(trace, from) + (asks && trace.rounds[from]?.nodes.length ? 1 : 0);
+  const board = mountBoard(box, {
+    ...ctx,
+    moved(place) {
+      at = place.position;
+      total = place.total;
+      if (recorded) stage.moved?.(Math.max(at - begin, 0));
+    },
+  });
+  board.setBundle(bundle);
+  const whole = total;
+  return {
+    total: whole - begin,
+    first: figure.start === 'hidden' ? 0 : whole - begin,
+    go: (position) => board.step(begin + position - at),
+    find: (ref, target) => (ref === 'tile' ? [...box.querySelectorAll(`[data-at="${CSS.escape(tileOf(target))}"]`)] : []),
+    keys: { r: board.reveal, p: board.play },
+    show(bundles, live) {
+      recorded = false;
+      board.setBundle(bundles[0], { live });
+    },
+    refresh: board.refresh,
+    back() {
+      board.setBundle(bundle);
+      recorded = true;
+    },
+    destroy: board.destroy,
+  };
+}
+
+/** Lessons name the target's own token of a round "emitted", the board "own". */
+export function tileOf(target) {
+  return target.replace(/\.emitted$/, '.own');
+}
+
+/** The text the run began from. */
+export function promptOf(trace, { t }) {
+  const text = h('span', { class: 'sv-l-given' });
+  drawRunning(text, trace.meta.prompt_text ?? '');
+  return h('p', { class: 'sv-l-prompt' }, h('b', {}, t('lesson.prompt')), ' ', text);
+}
+
+function startOf(trace, from) {
+  return trace.rounds.slice(0, from).reduce((sum, round) => sum + stepsOf(round).length, 0);
+}

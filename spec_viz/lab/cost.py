@@ -1,0 +1,104 @@
+"""What a pass costs here: v(n), a target pass over n tokens ÷ over one, and c, a drafter's step ÷ the target's.
+
+Machines are noisy, so each pass over n tokens stands beside a pass over one, and what is kept is the median of the
+ratios of neighbours in time.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from spec_viz.engine.target import CachedModel
+from spec_viz.lab.bench import SCHEMA
+from spec_viz.lab.metrics import summarise
+from spec_viz.lab.run import Request, conditions, encoder, start
+from spec_viz.models.load import Loaded
+
+# Only its length matters for a pass; a drafter that looks things up finds them in its repetitions.
+TEXT = "The sky is blue and the sun is out. "
+DRAFTED_TOKENS = 24
+
+
+def measure(
+    loaded: Loaded,
+    *,
+    max_n: int,
+    context: int,
+    repeats: int,
+    drafters: Mapping[str, Mapping[str, Any]],
+    progress: Callable[[Sequence[int]], Iterable[int]] = lambda items: items,
+) -> dict[str, Any]:
+    """v(n) for n = 1 … max_n behind `context` tokens and c of each drafter, as a `specviz.result/1` record.
+
+    Each number is a median of `repeats` with its quartiles; times are milliseconds. v(1) is measured like the others,
+    so its distance from 1 tells how noisy the machine was.
+    """
+    tokens = _context(loaded, context)
+    target = CachedModel(loaded.model)
+    if context + max_n > target.context_limit:
+        raise ValueError(f"{context} tokens and {max_n} more do not fit into {target.context_limit}")
+    target.prefill(tokens)
+    for n in (1, max_n):
+        _pass(target, tokens[:n])  # the first pass of a shape allocates
+    pairs: dict[int, list[tuple[float, float]]] = {n: [] for n in range(1, max_n + 1)}
+    for repeat in progress(range(repeats)):
+        # Forwards, then backwards: a slow drift of the machine touches every n alike.
+        for n in list(pairs)[:: 1 if repeat % 2 == 0 else -1]:
+            pairs[n].append((_pass(target, tokens[:1]), _pass(target, tokens[:n])))
+    target.close()
+    return {
+        "schema": SCHEMA,
+        "kind": "cost",
+        "conditions": {
+            **conditions(loaded),
+            "target": loaded.entry.name,
+            "batch": 1,
+            "context": context,
+            "repeats": repeats,
+        },
+        "step_ms": statistics.median(one for pair in pairs.values() for one, _ in pair),
+        "v": [
+            {
+                "n": n,
+                **_spread("ratio", [many / one for one, many in pair]),
+                "ms": statistics.median(ms for _, ms in pair),
+            }
+            for n, pair in pairs.items()
+        ],
+        "drafters": {name: _drafter_cost(loaded, name, options, repeats) for name, options in drafters.items()},
+    }
+
+
+def _context(loaded: Loaded, length: int) -> list[int]:
+    once = encoder(loaded)(TEXT)
+    return (once * (length // len(once) + 1))[:length]
+
+
+def _pass(target: CachedModel, tokens: Sequence[int]) -> float:
+    """Milliseconds of a pass with logits at every position, as a verify pass has them; leaves the cache as it was."""
+    length = target.length
+    began = target.now()
+    target.feed(tokens, keep=len(tokens))
+    ms = 1000 * (target.now() - began)
+    target.roll_back(length)
+    return ms
+
+
+def _drafter_cost(loaded: Loaded, name: str, options: Mapping[str, Any], repeats: int) -> dict[str, Any]:
+    """c from `repeats` runs, each beside its baseline: milliseconds a drafted token ÷ a target pass over one token."""
+    request = Request(TEXT * 4, drafter=name, options=options, max_new_tokens=DRAFTED_TOKENS, chat=False)
+    values = []
+    for _ in range(repeats):
+        run, base = start(loaded, request).collect(), start(loaded, request.baseline()).collect()
+        c = summarise(run, base).c
+        if c is None or c.value is None:
+            raise ValueError(f"{name} drafted nothing, so its cost cannot be told")
+        values.append(c.value)
+    return {"options": dict(options), **_spread("c", values)}
+
+
+def _spread(name: str, values: Sequence[float]) -> dict[str, float]:
+    low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
+    return {name: middle, "low": low, "high": high}

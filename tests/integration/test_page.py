@@ -1,0 +1,152 @@
+"""The page's server side: what its head says, what it computes from a trace, and which doors stay shut."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from copy import deepcopy
+from typing import Any
+
+import httpx
+import pytest
+
+from spec_viz.content.presets import load_presets
+from spec_viz.engine.trace import SCHEMA
+from spec_viz.ui.boot import FIRST, boot, script_tag
+from spec_viz.ui.page import head, shown
+from spec_viz.ui.room import Limits, Room, bundle_of
+from spec_viz.ui.wording import LANGUAGES, words
+from tests.integration.launch import served
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    with served(Room()) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def recorded() -> str:
+    return next(preset for preset in load_presets() if preset.name == FIRST).trace_path.read_text(encoding="utf-8")
+
+
+# ---------------------------------------------------------------- numbers and charts of a trace
+
+
+def test_a_recorded_bundle_gets_numbers_charts_memory_and_a_verdict(recorded: str) -> None:
+    for language in LANGUAGES:
+        view = shown([recorded, language, "dark"])
+        assert view.keys() == {"numbers", "charts", "memory", "verdict"}
+        assert {row["badge"] for row in view["numbers"]} == {"recorded", "computed"}
+        assert view["verdict"]["text"] == words(language)(view["verdict"]["key"], **view["verdict"]["args"])
+        json.dumps(view, allow_nan=False)
+
+
+def test_the_page_s_own_lines_are_no_part_of_a_trace(recorded: str) -> None:
+    mixed = '{"request":"1"}\n{"wait":2}\n{"wait":0}\n' + recorded + '{"notice":{"key":"error.unknown","args":{}}}\n'
+    assert bundle_of(mixed) == bundle_of(recorded)
+
+
+BROKEN: list[tuple[str, str]] = [
+    ("", "error.bad_trace"),
+    ("\n\n", "error.bad_trace"),
+    ("not a trace", "error.bad_trace"),
+    ('{"schema":', "error.bad_trace"),
+    ("[1,2]", "error.bad_trace"),
+    ('{"a":1}', "error.bad_trace"),
+    ('{"round":0}', "error.bad_trace"),
+    ("[" * 100_000, "error.bad_trace"),
+    ('{"schema":"specviz.trace/2"}', "error.trace_version"),
+    ('{"schema":["<img src=x onerror=alert(1)>"]}', "error.trace_version"),
+    (" " * 4_000_001, "error.trace_too_large"),
+    (json.dumps({"schema": SCHEMA, "run": "r", "origin": "x", "meta": {}, "prompt": [], "tokens": {}}), "error.bad_trace"),
+    (json.dumps({"schema": SCHEMA, "run": "r", "origin": "live", "meta": {}, "prompt": [-1], "tokens": {}}), "error.bad_trace"),
+    ('{"schema":"specviz.trace/1","run":"\ud800","origin":"live","meta":{},"prompt":[],"tokens":{}}', "error.bad_trace"),
+]
+
+
+@pytest.mark.parametrize(("text", "key"), BROKEN, ids=[text[:30] for text, _ in BROKEN])
+def test_a_file_that_is_no_trace_gets_one_sentence(text: str, key: str) -> None:
+    answer = shown([text, "vi", "light"])
+    assert answer.keys() == {"error"}
+    assert answer["error"]["key"] == key
+    for language in LANGUAGES:
+        sentence = words(language)(key, **answer["error"]["args"])
+        assert "{field}" not in sentence
+        assert len(sentence) < 300
+        json.dumps(sentence).encode()
+
+
+ODD: list[Any] = [None, "x", -1, 0, 2.5, 1e308, [], {}, {"target": "x"}, {"target": -5, "drafter": 10**30}, True, [[1]]]
+
+
+def test_a_header_that_says_strange_things_is_drawn_with_what_is_known(recorded: str) -> None:
+    found = [json.loads(line) for line in recorded.splitlines()]
+    for name in found[0]["meta"]:
+        for value in ODD:
+            strange = deepcopy(found)
+            strange[0]["meta"][name] = value
+            view = shown(["".join(json.dumps(line) + "\n" for line in strange), "en", "light"])
+            assert view.keys() == {"numbers", "charts", "memory", "verdict"}, (name, value)
+            for row in view["memory"]:
+                assert row["bytes"] is None or 0 <= row["bytes"] < 2**53, (name, value)
+            json.dumps(view, allow_nan=False)
+
+
+@pytest.mark.parametrize("asked", [None, {}, [], ["a"], [1, 2, 3], "text", [None, None, None], [{}, [], 7]])
+def test_a_question_of_the_wrong_shape_is_answered_as_an_empty_file(asked: Any) -> None:
+    assert shown(asked)["error"]["key"] == "error.bad_trace"
+
+
+# ---------------------------------------------------------------- what the page starts with
+
+
+def test_nothing_in_the_boot_data_can_close_its_tag() -> None:
+    hostile = {"words": "</script><script>alert(1)</script><!-- <img src=x onerror=alert(2)>"}
+    tag = script_tag(hostile)
+    body = tag.partition(">")[2].rpartition("</script>")[0]
+    assert "<" not in body
+    assert json.loads(body) == hostile
+
+
+def test_the_boot_data_holds_both_languages_the_limits_and_the_first_picture(recorded: str) -> None:
+    data = boot(Limits(max_new_tokens=7, prompt_chars=99))
+    assert data["words"].keys() == set(LANGUAGES)
+    assert (data["limits"]["max_new_tokens"], data["limits"]["prompt_chars"]) == (7, 99)
+    assert data["first"] == {"preset": FIRST, "ndjson": recorded}
+    for preset in data["presets"]:
+        assert preset["title"].keys() == preset["lesson"].keys() == set(LANGUAGES)
+        assert preset["settings"].get("max_new_tokens", 1) <= Limits().max_new_tokens
+        assert preset["settings"].get("gamma", 1) <= data["limits"]["gamma_max"]
+
+
+def test_the_head_names_no_other_host_and_only_files_that_exist(address: str) -> None:
+    found = re.findall(r'(?:href|src)="([^"]+)"', head(Room()))
+    assert len(found) > 10
+    for place in found:
+        assert place.startswith("sv/")
+        assert httpx.get(f"{address}/{place}").status_code == 200
+
+
+# ---------------------------------------------------------------- doors
+
+
+def test_scripts_charts_and_recorded_runs_are_served_and_nothing_beside_them(address: str, recorded: str) -> None:
+    assert httpx.get(f"{address}/sv/vendor/plotly.min.js").headers["content-type"].startswith("text/javascript")
+    assert httpx.get(f"{address}/sv/lessons/presets/{FIRST}.ndjson").text == recorded
+    for place in ("sv/", "sv/../app.py", "sv/%2e%2e/app.py", "sv/..%2f..%2fetc/passwd", "sv/lessons/../../app.py"):
+        assert httpx.get(f"{address}/{place}").status_code == 404, place
+
+
+def test_nobody_skips_the_line_by_the_api(address: str) -> None:
+    assert httpx.get(f"{address}/gradio_api/info").json() == {"named_endpoints": {}, "unnamed_endpoints": {}}
+    # What goes through the queue comes to the room's own line like every page.
+    for place in ("run/run", "api/run", "run/predict"):
+        assert httpx.post(f"{address}/gradio_api/{place}", json={"data": [""]}).status_code >= 400, place
+    assert httpx.get(f"{address}/monitoring/summary").status_code == 403
+
+
+def test_usage_is_not_reported(address: str) -> None:
+    config = httpx.get(f"{address}/config").json()
+    assert config["analytics_enabled"] is False
