@@ -78,7 +78,7 @@ def _parser() -> argparse.ArgumentParser:
 
     bench = _command(commands, "bench", run_bench, "speed beside transformers' generate, as ratios in one run")
     bench.add_argument("--questions", type=Path, metavar="FILE.jsonl", help="Spec-Bench questions; presets otherwise")
-    bench.add_argument("--category", action="append", help="only these categories of the questions")
+    bench.add_argument("--category", nargs="+", help="only these categories of the questions")
     bench.add_argument("--limit", type=int, default=10, help="questions a category")
     bench.add_argument("--drafters", nargs="+", default=["prompt_lookup"], metavar="NAME")
     bench.add_argument("--against", default="transformers", choices=("transformers", "nothing"))

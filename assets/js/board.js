@@ -491,7 +491,7 @@ class Board {
 
   #onKey(event) {
     if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || !this.#hears(event.target)) return;
-    const onButton = event.target.closest?.('button, a, [role="tab"]') && !this.#scroller.contains(event.target);
+    const onButton = event.target.closest?.('button, a, summary, [role="tab"]') && !this.#scroller.contains(event.target);
     if (onButton && (event.key === ' ' || event.key === 'Enter')) return;
     const walks = {
       ArrowUp: [-1, 0], ArrowDown: [1, 0], ...(event.shiftKey ? { ArrowLeft: [0, -1], ArrowRight: [0, 1] } : {}),
@@ -509,7 +509,8 @@ class Board {
   #hears(target) {
     if (!this.#steps.total || !this.#root.isConnected || this.#root.offsetParent === null) return false;
     if (target.closest?.('input, textarea, select, [contenteditable="true"], dialog')) return false;
-    return target === document.body || this.#root.contains(target);
+    // Whoever has just pressed Run goes on with the arrows; a button's own keys are left to it.
+    return target === document.body || this.#root.contains(target) || target.matches('button, a, summary');
   }
 
   destroy() {

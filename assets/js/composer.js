@@ -63,7 +63,7 @@ export function mountComposer(root, { boot, state, words }, actions) {
     const target = boot.targets.find((each) => each.name === state.get('target'));
     say(
       note,
-      words.lang === 'vi' && target?.writes === 'en' ? words.t('shell.target_writes', { target: target.title }) : '',
+      words.lang === 'vi' && target && !target.writes.includes('vi') ? words.t('shell.target_writes', { target: target.title }) : '',
     );
   };
   draw();

@@ -53,7 +53,7 @@ export function mountShell(root, places, host) {
 
 function makeBar(places, { state, words }) {
   const links = places.map(({ name }) => {
-    const link = h('a', { class: 'sv-place', href: `?page=${name}` });
+    const link = h('a', { class: 'sv-place', href: `?place=${name}` });
     link.addEventListener('click', (event) => {
       if (event.ctrlKey || event.metaKey || event.shiftKey) return;
       event.preventDefault();

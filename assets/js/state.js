@@ -47,7 +47,11 @@ const real = (low, high) => ({
   read: (text) => clamp(/^-?\d{1,6}(\.\d{1,6})?$/.test(text) ? Number(text) : undefined, low, high),
   write: String,
 });
-const flag = () => ({ read: (text) => ({ 1: true, 0: false })[text], write: (value) => (value ? '1' : '0') });
+const FLAGS = new Map([
+  ['1', true],
+  ['0', false],
+]);
+const flag = () => ({ read: (text) => FLAGS.get(text), write: (value) => (value ? '1' : '0') });
 const text = (most) => ({ read: (value) => value.slice(0, most), write: String });
 const names = (known) => ({
   read: (value) => value.split(',').filter((name) => known.includes(name)),
@@ -66,7 +70,8 @@ const options = () => ({
 export function fields(boot, pages) {
   const { limits } = boot;
   return {
-    page: { ...choice(pages), group: 'view', value: pages[0] },
+    // The host has a ?page= of its own and answers an error to a page it does not know.
+    page: { ...choice(pages), group: 'view', value: pages[0], called: 'place' },
     lang: { ...choice(LANGUAGES), group: 'view', value: preferredLanguage() },
     theme: { ...choice(THEMES), group: 'view', value: 'auto' },
     hide: { ...names(HIDEABLE), group: 'view', value: [] },
@@ -174,7 +179,9 @@ export class State {
     const strings = Object.entries(raw)
       .filter(
         ([name, value]) =>
-          name in this.#fields && value !== null && ['string', 'number', 'boolean'].includes(typeof value),
+          Object.hasOwn(this.#fields, name) &&
+          this.#fields[name].group !== 'view' &&
+          ['string', 'number', 'boolean'].includes(typeof value),
       )
       .map(([name, value]) => [name, typeof value === 'boolean' ? (value ? '1' : '0') : String(value)]);
     const given = this.#read(new URLSearchParams(strings));
@@ -195,9 +202,10 @@ export class State {
       const value = this.#values[name];
       const plain = same(value, field.group === 'view' ? field.value : this.#base[name]);
       const leave = plain || (field.group === 'text' && !whole);
-      url.searchParams.delete(name);
+      const called = field.called ?? name;
+      url.searchParams.delete(called);
       const always = name === 'lang' || (whole && name === 'preset' && value);
-      if (!leave || always) url.searchParams.set(name, field.write(value));
+      if (!leave || always) url.searchParams.set(called, field.write(value));
     }
     if (this.#values.theme !== 'auto') url.searchParams.delete('__theme');
     return url.href;
@@ -212,7 +220,8 @@ export class State {
   #read(query) {
     const given = {};
     for (const [name, field] of Object.entries(this.#fields)) {
-      const value = query.has(name) ? field.read(query.get(name)) : undefined;
+      const called = field.called ?? name;
+      const value = query.has(called) ? field.read(query.get(called)) : undefined;
       if (value !== undefined) given[name] = value;
     }
     if (!given.theme && ['dark', 'light'].includes(query.get('__theme'))) given.theme = query.get('__theme');

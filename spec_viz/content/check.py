@@ -55,20 +55,16 @@ def check_lessons(root: Path = LESSONS, loaded: Loaded | None = None) -> list[st
         try:
             lesson = load_lesson(folder)
             found += problems(lesson)
-        except LessonError as problem:
-            found.append(str(problem))
-        else:
             if loaded is not None:
                 found += live_problems(lesson, loaded)
+        except LessonError as problem:
+            found.append(str(problem))
     return found
 
 
 def problems(lesson: Lesson) -> list[str]:
-    """What is wrong with a lesson as it lies on disk; no model is needed."""
-    try:
-        bundles, results = lesson.bundles, lesson.results
-    except LessonError as problem:
-        return [str(problem)]
+    """What is wrong with a lesson as it lies on disk; LessonError when a recording of it cannot be read at all."""
+    bundles, results = lesson.bundles, lesson.results
     parts = chain(
         _twice(lesson),
         *(_stale(lesson, name, bundles[name]) for name in lesson.structure.traces),

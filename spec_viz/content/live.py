@@ -8,7 +8,7 @@ from typing import Any
 from spec_viz.content.lessons import Lesson
 from spec_viz.content.presets import Preset
 from spec_viz.content.record import make, preset_request, recipe_request
-from spec_viz.engine.trace import Round, Trace
+from spec_viz.engine.trace import Round, Trace, TraceError
 from spec_viz.models.load import Loaded
 
 SAME_MACHINE = ("device", "device_name", "dtype", "threads", "versions")
@@ -28,8 +28,12 @@ def live_problems(lesson: Lesson, loaded: Loaded) -> list[str]:
 
 def live_preset_problems(preset: Preset, loaded: Loaded) -> list[str]:
     """The preset run again on this machine, where that gives another trace."""
+    try:
+        recorded = preset.recorded()
+    except (OSError, TraceError):
+        return []  # `Preset.problems` has said so
     again = make(loaded, preset_request(preset), race=True)
-    return [f"{preset.name}: {fault}" for fault in differences(preset.recorded(), again)]
+    return [f"{preset.name}: {fault}" for fault in differences(recorded, again)]
 
 
 def differences(recorded: Sequence[Trace], again: Sequence[Trace]) -> list[str]:

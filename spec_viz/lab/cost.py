@@ -35,7 +35,9 @@ def measure(
     Each number is a median of `repeats` with its quartiles; times are milliseconds. v(1) is measured like the others,
     so its distance from 1 tells how noisy the machine was.
     """
-    tokens = _context(loaded, context)
+    once = encoder(loaded)(TEXT)
+    tokens = (once * (context // len(once) + 1))[:context]
+    prompt = TEXT * max(1, context // len(once))
     target = CachedModel(loaded.model)
     if context + max_n > target.context_limit:
         raise ValueError(f"{context} tokens and {max_n} more do not fit into {target.context_limit}")
@@ -67,13 +69,13 @@ def measure(
             }
             for n, pair in pairs.items()
         ],
-        "drafters": {name: _drafter_cost(loaded, name, options, repeats) for name, options in drafters.items()},
+        "drafters": {
+            name: _drafter_cost(
+                loaded, Request(prompt, name, options, max_new_tokens=DRAFTED_TOKENS, chat=False), repeats
+            )
+            for name, options in drafters.items()
+        },
     }
-
-
-def _context(loaded: Loaded, length: int) -> list[int]:
-    once = encoder(loaded)(TEXT)
-    return (once * (length // len(once) + 1))[:length]
 
 
 def _pass(target: CachedModel, tokens: Sequence[int]) -> float:
@@ -86,17 +88,16 @@ def _pass(target: CachedModel, tokens: Sequence[int]) -> float:
     return ms
 
 
-def _drafter_cost(loaded: Loaded, name: str, options: Mapping[str, Any], repeats: int) -> dict[str, Any]:
+def _drafter_cost(loaded: Loaded, request: Request, repeats: int) -> dict[str, Any]:
     """c from `repeats` runs, each beside its baseline: milliseconds a drafted token ÷ a target pass over one token."""
-    request = Request(TEXT * 4, drafter=name, options=options, max_new_tokens=DRAFTED_TOKENS, chat=False)
     values = []
     for _ in range(repeats):
         run, base = start(loaded, request).collect(), start(loaded, request.baseline()).collect()
         c = summarise(run, base).c
         if c is None or c.value is None:
-            raise ValueError(f"{name} drafted nothing, so its cost cannot be told")
+            raise ValueError(f"{request.drafter} drafted nothing, so its cost cannot be told")
         values.append(c.value)
-    return {"options": dict(options), **_spread("c", values)}
+    return {"options": dict(request.options), **_spread("c", values)}
 
 
 def _spread(name: str, values: Sequence[float]) -> dict[str, float]:

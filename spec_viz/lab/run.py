@@ -153,7 +153,7 @@ def _labelled(parts: Iterator[Round | Finish], vocabulary: Vocabulary, seen: set
 
 def encode_prompt(loaded: Loaded, request: Request) -> list[int]:
     """The prompt's ids: through the model's chat template, or as it stands."""
-    text = clean(request.prompt, loaded.tokenizer.all_special_tokens)
+    text = clean(request.prompt, vocabulary_of(loaded.tokenizer).special)
     if not text.strip():
         raise RequestError("error.empty_prompt")
     if request.chat and loaded.tokenizer.chat_template:
@@ -165,7 +165,7 @@ def encode_prompt(loaded: Loaded, request: Request) -> list[int]:
 
 def encoder(loaded: Loaded) -> Callable[[str], list[int]]:
     """Typed text to ids, with nothing added and no special token let through."""
-    special = loaded.tokenizer.all_special_tokens
+    special = vocabulary_of(loaded.tokenizer).special
     return lambda text: list(loaded.tokenizer.encode(clean(text, special), add_special_tokens=False))
 
 

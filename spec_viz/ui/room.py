@@ -18,7 +18,6 @@ from spec_viz.models.weights import WeightsError
 from spec_viz.ui.line import Line, Ticket
 
 if TYPE_CHECKING:
-    from spec_viz.lab.run import Run
     from spec_viz.models.load import Loaded
 
 log = logging.getLogger(__name__)
@@ -131,18 +130,26 @@ class Room:
             return
         from spec_viz.lab.run import RequestError, check, start
 
+        closing_line = ""
         try:
             request, _ = check(self._bounded(asked))
-            yield from _written(start(self._loaded, request, stop))
-            if asked.get("race") and request.drafter != "none" and not stop():
-                yield from _written(start(self._loaded, request.baseline(), stop))
+            race = asked.get("race") and request.drafter != "none"
+            for each in (request, request.baseline()) if race else (request,):
+                if each is not request and stop():
+                    return
+                run = start(self._loaded, each, stop)
+                yield header_line(run.header)
+                closing_line = finish_line("error")
+                yield from _written(run.parts)
+                closing_line = ""
         except RequestError as problem:
             yield _notice(problem.key, **problem.fields)
         except Exception as problem:
             # torch has its own class for a full device.
             memory = isinstance(problem, MemoryError) or type(problem).__name__ == "OutOfMemoryError"
             log.exception("a run failed")
-            yield _notice("error.out_of_memory" if memory else "error.unknown")
+            # In one piece: a page that reads the closing line looks for no notice after it.
+            yield closing_line + _notice("error.out_of_memory" if memory else "error.unknown")
 
     def _bounded(self, asked: Mapping[str, Any]) -> Any:
         """The request a visitor's values make, within this host's limits."""
@@ -165,15 +172,9 @@ class Room:
         return Request(**{"prompt": "", **values})
 
 
-def _written(run: Run) -> Iterator[str]:
-    """The lines of one trace; whatever happens to a trace that was begun, it gets its closing line."""
-    yield header_line(run.header)
-    try:
-        for part in run.parts:
-            yield finish_line(part) if isinstance(part, str) else round_line(part)
-    except Exception:
-        yield finish_line("error")
-        raise
+def _written(parts: Iterator[Any]) -> Iterator[str]:
+    for part in parts:
+        yield finish_line(part) if isinstance(part, str) else round_line(part)
 
 
 def _notice(key: str, **args: Any) -> str:

@@ -161,7 +161,6 @@ def test_the_chat_template_is_used_by_choice_and_cannot_be_typed() -> None:
     assert tokenizer.decode(plain) == PROMPT
 
 
-@pytest.mark.xfail(reason="run.py cleans with `all_special_tokens`, which lacks the special tokens that have no role")
 @pytest.mark.parametrize("chat", [True, False])
 def test_no_special_token_can_be_typed(chat: bool) -> None:
     # These two have no role that the tokenizer knows of, as most special tokens of a real vocabulary have none.

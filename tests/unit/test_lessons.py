@@ -16,10 +16,11 @@ from starlette.testclient import TestClient
 from spec_viz.content.check import check_lessons, problems
 from spec_viz.content.claims import ClaimError
 from spec_viz.content.expressions import evaluate
-from spec_viz.content.lessons import LessonError, lesson_json, lesson_list, lesson_text, load_lesson
+from spec_viz.content.files import LESSONS
+from spec_viz.content.lessons import LessonError, lesson_folders, lesson_json, lesson_list, lesson_text, load_lesson
 from spec_viz.content.live import differences
 from spec_viz.content.markup import render, typed_numbers
-from spec_viz.engine.trace import Trace, dumps
+from spec_viz.engine.trace import TokenTable, Trace, dumps
 from spec_viz.lab.run import Request, check
 from spec_viz.ui import lesson_route
 from tests.unit.traces import chain, run, trace
@@ -115,7 +116,7 @@ def meta(drafter: str, **fields: Any) -> dict[str, Any]:
 
 def bundle(**fields: Any) -> tuple[Trace, Trace]:
     """Two accepted, one rejected, one discarded; and a baseline that wrote the same text."""
-    texts = {token: (f" {token}", None) for token in (7, *range(100, 104))}
+    texts: TokenTable = {token: (f" {token}", None) for token in (7, *range(100, 104))}
     made = replace(trace(chain(1, "aard"), **meta("scripted", **fields)), tokens=texts)
     same = replace(run("", "", "", **meta("none", **fields)), tokens=texts)
     rounds = [replace(round_, emitted=replace(round_.emitted, id=token)) for round_, token in  # type: ignore[type-var]
@@ -182,6 +183,16 @@ def test_the_page_gets_every_expression_computed(folder: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("folder", lesson_folders(hidden=True), ids=lambda folder: folder.name)
+def test_every_lesson_here_holds(folder: Path) -> None:
+    assert problems(load_lesson(folder)) == []
+
+
+def test_the_template_is_not_shown() -> None:
+    assert "_template" in [folder.name for folder in lesson_folders(LESSONS, hidden=True)]
+    assert not any(folder.name.startswith("_") for folder in lesson_folders(LESSONS))
+
+
 Fault = Callable[[Path], None]
 
 
@@ -194,7 +205,10 @@ def _structure(old: str, new: str) -> Fault:
 
 
 def _traces(*made: Trace) -> Fault:
-    return lambda folder: (folder / "traces" / "toy.ndjson").write_text(dumps(*made)) and None
+    def write(folder: Path) -> None:
+        (folder / "traces" / "toy.ndjson").write_text(dumps(*made))
+
+    return write
 
 
 FAULTS: dict[str, tuple[Fault, str]] = {

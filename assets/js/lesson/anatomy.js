@@ -17,7 +17,7 @@ export function mountAnatomy(root, stage) {
     return h(
       'li',
       { class: 'sv-l-stage', 'data-part': name },
-      h('h4', {}, h('span', { class: 'sv-l-stage-number', 'aria-hidden': 'true' }, String(index + 1)), t(`lesson.anatomy.${name}`)),
+      h('h2', {}, h('span', { class: 'sv-l-stage-number', 'aria-hidden': 'true' }, String(index + 1)), t(`lesson.anatomy.${name}`)),
       DRAWINGS[name](),
       h('p', {}, t(words.has(own) ? own : `lesson.anatomy.${name}.text`)),
     );

@@ -9,23 +9,21 @@ const HARD = 0.5; // below this the likeliest guess is more often wrong than rig
 
 export function mountCertainty(root, stage) {
   const { ctx, texts, asks } = stage;
-  let bundle = Bundle.of(texts[0]);
+  const [trace] = Bundle.of(texts[0]).traces;
   const box = h('div');
   root.append(box);
   let shown = !asks;
   const draw = () => {
-    const trace = bundle.traces[0];
-    if (!trace) return;
     const summary = h('p', { class: 'sv-l-summary' });
     const known = trace.entries.filter((entry) => entry.sure !== null);
     const hard = known.filter((entry) => entry.sure < HARD).length;
     if (shown) summary.textContent = ctx.t('lesson.certainty.summary', { hard, tokens: known.length, limit: HARD });
     const list = h('ol', { class: 'sv-l-certain', 'aria-label': ctx.t('lesson.certainty.title') });
-    for (const entry of trace.entries) list.append(drawEntry(trace, entry));
-    box.replaceChildren(promptOf(trace, ctx), list, summary);
+    for (const entry of trace.entries) list.append(drawEntry(entry));
+    box.replaceChildren(promptOf(trace, ctx, { badged: true }), list, summary);
   };
 
-  function drawEntry(trace, entry) {
+  function drawEntry(entry) {
     const { sure } = entry;
     const token = trace.text(entry.id);
     const words = ctx.t('lesson.certainty.token', { token: quote(token, ctx.t), p: sure === null ? ctx.t('shell.unknown') : probability(sure, ctx.lang()) });
@@ -50,16 +48,6 @@ export function mountCertainty(root, stage) {
     first: 0,
     go(position) {
       shown = !asks || position > 0;
-      draw();
-    },
-    find: (ref, target) => (ref === 'tile' ? [...box.querySelectorAll(`[data-at="${CSS.escape(target.replace(/\.emitted$/, '.own'))}"]`)] : []),
-    show(bundles) {
-      [bundle] = bundles;
-      draw();
-    },
-    refresh: draw,
-    back() {
-      bundle = Bundle.of(texts[0]);
       draw();
     },
   };

@@ -7,24 +7,21 @@ import { firstDifference } from './recording.js';
 
 export function mountCompare(root, stage) {
   const { ctx, texts, asks } = stage;
-  const recorded = texts.map((text) => Bundle.of(text));
-  let bundles = recorded;
+  const traces = texts.map((text) => Bundle.of(text).traces[0]);
+  const ids = traces.map((trace) => trace.entries.map((entry) => entry.id));
+  const at = firstDifference(...ids);
   let shown = !asks;
   const box = h('div');
   root.append(box);
 
   const draw = () => {
-    const traces = bundles.map((bundle) => bundle.traces[0]).filter(Boolean);
-    const ids = traces.map((trace) => trace.entries.map((entry) => entry.id));
-    const at = traces.length === 2 ? firstDifference(...ids) : null;
-    const over = traces.length === 2 && traces.every((trace) => trace.finish !== null);
-    box.replaceChildren(...traces.map((trace) => drawRun(trace, at)), h('p', { class: 'sv-l-caption', role: 'status' }, shown && over ? verdict(traces, ids, at) : ''));
+    box.replaceChildren(...traces.map(drawRun), h('p', { class: 'sv-l-caption', role: 'status' }, shown ? verdict() : ''));
   };
 
-  function drawRun(trace, at) {
+  function drawRun(trace) {
     const { t } = ctx;
     const { meta } = trace;
-    const title = h('h4', {}, t(`drafter.${meta.drafter}`), ' ', h('span', { class: 'sv-l-about' }, t('lesson.compare.settings', { temperature: meta.temperature, seed: meta.seed })), ' ', ctx.badge(trace.origin, trace));
+    const title = h('h2', {}, t(`drafter.${meta.drafter}`), ' ', h('span', { class: 'sv-l-about' }, t('lesson.compare.settings', { temperature: meta.temperature, seed: meta.seed })), ' ', ctx.badge(trace.origin, trace));
     const list = h('ol', { class: 'sv-l-tokens' });
     trace.entries.forEach((entry, index) => {
       const differs = shown && at !== null && index >= at;
@@ -35,7 +32,7 @@ export function mountCompare(root, stage) {
     return h('section', { class: 'sv-l-run' }, title, list);
   }
 
-  function verdict(traces, ids, at) {
+  function verdict() {
     const { t } = ctx;
     if (at === null) return t('lesson.compare.same', { tokens: ids[0].length });
     const [left, right] = traces.map((trace, index) => (ids[index][at] === undefined ? t('lesson.compare.end') : quote(trace.text(ids[index][at]), t)));
@@ -48,15 +45,6 @@ export function mountCompare(root, stage) {
     first: 0,
     go(position) {
       shown = !asks || position > 0;
-      draw();
-    },
-    show(next) {
-      bundles = next;
-      draw();
-    },
-    refresh: draw,
-    back() {
-      bundles = recorded;
       draw();
     },
   };

@@ -13,7 +13,7 @@ export function mountCost(root, stage) {
   const plot = h('div', { class: 'sv-l-plot' });
   const summary = h('p', { class: 'sv-l-summary' });
   const about = h('p', { class: 'sv-l-about' }, ctx.badge('recorded', result), ' ', conditionsOf(result, ctx));
-  root.append(h('h3', { class: 'sv-l-figure-title' }, ctx.t('lesson.cost.title')), plot, key(ctx), summary, drafters(result, ctx), about);
+  root.append(h('h2', { class: 'sv-l-figure-title' }, ctx.t('lesson.cost.title')), plot, key(ctx), summary, drafters(result, ctx), about);
   let shown = !asks;
   const draw = () => {
     const most = result.v.at(-1);
@@ -72,7 +72,7 @@ function key({ t }) {
 
 function drafters(result, ctx) {
   const rows = Object.entries(result.drafters ?? {});
-  if (!rows.length) return null;
+  if (!rows.length) return '';
   return h(
     'ul',
     { class: 'sv-l-costs' },

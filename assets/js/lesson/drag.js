@@ -125,7 +125,7 @@ function makeLaw(name, labels, ctx) {
     return { element, fill, mark, value };
   });
   const list = h('ol', { class: 'sv-l-across-list' }, ...rows.map((row) => row.element));
-  const element = h('section', { 'data-part': name }, h('h4', {}, ctx.t(`lesson.drag.${name}`)), list, note);
+  const element = h('section', { 'data-part': name }, h('h2', {}, ctx.t(`lesson.drag.${name}`)), list, note);
   return {
     element,
     paint(law, goal) {

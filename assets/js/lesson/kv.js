@@ -8,8 +8,7 @@ const SIDES = ['target', 'drafter'];
 
 export function mountCaches(root, stage) {
   const { figure, ctx, texts } = stage;
-  const recorded = Bundle.of(texts[0]);
-  let [trace] = recorded.traces;
+  const [trace] = Bundle.of(texts[0]).traces;
   const [from, to] = figure.rounds ?? [0, trace.rounds.length - 1];
   const box = h('div');
   root.append(h('p', { class: 'sv-l-about' }, ctx.badge(trace.origin, trace)), box);
@@ -22,15 +21,6 @@ export function mountCaches(root, stage) {
     first: 0,
     go: show,
     find: (ref, target) => (ref === 'slot' ? [box.querySelectorAll('.sv-kv-cache')[SIDES.indexOf(target)]].filter(Boolean) : []),
-    show([bundle]) {
-      trace = bundle.traces[0] ?? null;
-      kv.show(trace);
-    },
-    refresh: () => kv.show(trace),
-    back() {
-      [trace] = recorded.traces;
-      show(0);
-    },
     destroy: kv.destroy,
   };
 }

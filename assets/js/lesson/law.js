@@ -17,10 +17,10 @@ export function mountLaw(root, stage) {
   root.append(
     h('p', { class: 'sv-l-prompt' }, h('b', {}, ctx.t('lesson.law.where', { round: figure.round, place: figure.node + 1 })), ' ', drawToken(trace.text(node.id)), ' ', ctx.badge(trace.origin, trace)),
     h('p', { class: 'sv-l-identity', 'aria-label': ctx.t('lesson.law.identity') }, part('min', 'min(p, q)'), ' + ', part('residual', '(p − q)₊'), ' = ', part('p', 'p')),
+    caption,
     table,
     key(ctx),
-    caption,
-    laws.whole ? null : h('p', { class: 'sv-l-about' }, ctx.t('lesson.law.partial')),
+    laws.whole ? '' : h('p', { class: 'sv-l-about' }, ctx.t('lesson.law.partial')),
   );
 
   const go = (position) => {
@@ -100,7 +100,7 @@ function drawRow(trace, id, { p, q }, index, ctx) {
   const name = h('span', { class: 'sv-l-law-name', role: 'rowheader' });
   name.append(drawToken(trace.text(id)));
   const cells = Object.fromEntries(COLUMNS.map((column) => [column, h('span', { role: 'cell', class: 'sv-l-law-value' })]));
-  const outline = h('span', { class: 'sv-l-law-outline' });
+  const outline = h('span', { class: p[index] / largest > 0.004 ? 'sv-l-law-outline' : 'sv-l-law-outline sv-l-law-outline--none' });
   outline.style.width = wide(p[index]);
   const green = h('span', { class: 'sv-l-law-kept' });
   const blue = h('span', { class: 'sv-l-law-gain' });
@@ -108,7 +108,7 @@ function drawRow(trace, id, { p, q }, index, ctx) {
   below.style.width = wide(q[index]);
   const bars = h('span', { class: 'sv-l-law-bars', 'aria-hidden': 'true' }, h('span', { class: 'sv-l-law-track' }, outline, h('span', { class: 'sv-l-law-stack' }, green, blue)), h('span', { class: 'sv-l-law-track sv-l-law-track--q' }, below));
   const element = h('div', { class: 'sv-l-law-row', role: 'row' }, name, ...COLUMNS.map((column) => cells[column]), bars);
-  const show = (value) => number(value, ctx.lang(), 3);
+  const show = (value) => (value === 0 ? '0' : number(value, ctx.lang(), 3));
   cells.p.textContent = show(p[index]);
   cells.q.textContent = show(q[index]);
   return {

@@ -4,7 +4,10 @@ import { h, say } from '../dom.js';
 import { Run } from '../run.js';
 import { compare } from './recording.js';
 
-/** stage = {host, ctx, figure of the page, its settings, bundles recorded}. Returns {element, take(text), stop()}. */
+/**
+ * `view` draws: show(bundles), refresh(), finish(texts) -> whether the figure could be drawn from them, back().
+ * `recorded` are the bundles to compare with. Returns {element, take(text), stop()}.
+ */
 export function makeLive(view, requests, recorded, { host, ctx }) {
   const { t } = ctx;
   const said = h('div', { class: 'sv-l-live-said', role: 'status' });
@@ -48,7 +51,7 @@ export function makeLive(view, requests, recorded, { host, ctx }) {
   function next() {
     run = new Run(host, { ...requests[runs.length], lang: ctx.lang() }, { changed, ended, silent: () => say(said, t('shell.silent')) });
     runs.push(run);
-    view.show(runs.map((each) => each.bundle), true);
+    view.show(runs.map((each) => each.bundle));
     say(said, t('shell.running'));
     start.textContent = t('control.stop');
     back.hidden = true;
@@ -77,6 +80,7 @@ export function makeLive(view, requests, recorded, { host, ctx }) {
     if (notice) say(said, t(notice.key, notice.args));
     else if (which.lost) say(said, t('shell.lost'));
     else if (failed) say(said, t('lesson.live.stopped'));
+    else if (!view.finish(runs.map((each) => each.ndjson))) say(said, t('lesson.live.lacks'));
     else said.replaceChildren(...runs.flatMap((each, index) => verdict(recorded[index].traces[0], each.bundle.traces[0])));
   }
 

@@ -114,7 +114,7 @@ function histogram(title, names, ctx) {
     const element = h('li', {}, h('span', { class: 'sv-l-law-name' }, name), h('span', { class: 'sv-l-across', 'aria-hidden': 'true' }, fill, mark), value);
     return { element, fill, mark, value };
   });
-  const element = h('section', {}, h('h4', {}, title), h('ol', { class: 'sv-l-across-list' }, ...rows.map((row) => row.element)));
+  const element = h('section', {}, h('h2', {}, title), h('ol', { class: 'sv-l-across-list' }, ...rows.map((row) => row.element)));
   return {
     element,
     paint(counts, law, n) {
@@ -122,7 +122,7 @@ function histogram(title, names, ctx) {
         const share = n ? counts[index] / n : 0;
         row.fill.style.width = `${share * 100}%`;
         row.mark.style.left = `${law[index] * 100}%`;
-        row.value.textContent = ctx.t('lesson.reroll.row', { count: counts[index], expected: number(n * law[index], ctx.lang(), n < 100 ? 1 : 0) });
+        row.value.textContent = ctx.t('lesson.reroll.row', { count: counts[index], expected: ctx.number(n * law[index], n < 100 ? 1 : 0) });
       });
     },
   };

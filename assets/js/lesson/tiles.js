@@ -21,6 +21,7 @@ export function mountTiles(root, stage) {
   const begin = startOf(trace, from) + (asks && trace.rounds[from]?.nodes.length ? 1 : 0);
   const board = mountBoard(box, {
     ...ctx,
+    badge: (origin) => ctx.badge(origin, trace),
     moved(place) {
       at = place.position;
       total = place.total;
@@ -35,9 +36,9 @@ export function mountTiles(root, stage) {
     go: (position) => board.step(begin + position - at),
     find: (ref, target) => (ref === 'tile' ? [...box.querySelectorAll(`[data-at="${CSS.escape(tileOf(target))}"]`)] : []),
     keys: { r: board.reveal, p: board.play },
-    show(bundles, live) {
+    show(bundles) {
       recorded = false;
-      board.setBundle(bundles[0], { live });
+      board.setBundle(bundles[0], { live: true });
     },
     refresh: board.refresh,
     back() {
@@ -54,10 +55,10 @@ export function tileOf(target) {
 }
 
 /** The text the run began from. */
-export function promptOf(trace, { t }) {
+export function promptOf(trace, ctx, { badged = false } = {}) {
   const text = h('span', { class: 'sv-l-given' });
   drawRunning(text, trace.meta.prompt_text ?? '');
-  return h('p', { class: 'sv-l-prompt' }, h('b', {}, t('lesson.prompt')), ' ', text);
+  return h('p', { class: 'sv-l-prompt' }, h('b', {}, ctx.t('lesson.prompt')), ' ', text, ' ', badged ? ctx.badge(trace.origin, trace) : '');
 }
 
 function startOf(trace, from) {

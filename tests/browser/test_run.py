@@ -1,0 +1,190 @@
+"""Runs of the real model, asked for and watched in a browser."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from spec_viz.engine.trace import Trace, loads
+from tests.browser.acts import EN, open_questions, press, rows, said, tiles
+from tests.browser.conftest import Visit
+
+pytestmark = pytest.mark.browser
+
+LOADING = 120_000
+LONG = "drafter=none&max_new_tokens=256&chat=0"
+
+# Counts, in the page, how many separate times rows were added to the board.
+WATCH = """
+() => {
+  window.arrivals = 0;
+  new MutationObserver(() => { window.arrivals += 1; }).observe(document.querySelector('.sv-rows'), { childList: true });
+}
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def warm(live: str, browser: Browser) -> Iterator[None]:
+    """Wait, as a person would, until the page lets one run."""
+    page = browser.new_page()
+    page.goto(live)
+    expect(page.locator(".sv-run")).to_have_attribute("aria-disabled", "false", timeout=LOADING)
+    page.close()
+    return
+    yield
+
+
+def ready(page: Page) -> Page:
+    expect(page.locator(".sv-run")).to_have_attribute("aria-disabled", "false", timeout=LOADING)
+    return page
+
+
+def ask(page: Page, prompt: str) -> None:
+    page.get_by_label(EN("control.prompt")).fill(prompt)
+    page.get_by_role("button", name=EN("control.run"), exact=True).click()
+
+
+def ended(page: Page, how: str) -> None:
+    expect(page.locator(".sv-board-finish")).to_have_text(EN(f"board.finish.{how}"), timeout=60_000)
+    expect(page.get_by_role("button", name=EN("control.run"), exact=True)).to_be_visible()
+
+
+def kept(page: Page) -> tuple[Trace, ...]:
+    """The bundle on the board, by the button that saves it."""
+    with page.expect_download() as download:
+        page.get_by_role("button", name=EN("shell.export")).click()
+    return loads(Path(download.value.path()).read_text(encoding="utf-8"))
+
+
+def test_a_run_streams_onto_the_board_and_is_judged(visit: Visit, live: str) -> None:
+    page = ready(visit(f"{live}/?gamma=4&max_new_tokens=48&race=1&chat=0&preset="))
+    page.evaluate(WATCH)
+    prompt = "one two three four five six, one two three four"
+    ask(page, prompt)
+    expect(page.get_by_role("button", name=EN("control.stop"), exact=True)).to_be_visible()
+    expect(tiles(page).first).to_be_visible(timeout=30_000)
+    expect(page.locator(".sv-board-finish")).to_have_text(EN("board.finish.length"), timeout=60_000)
+    assert page.evaluate("window.arrivals") >= 3
+    expect(page.locator(".sv-board-badge")).to_contain_text(EN("shell.badge.measured"))
+    # The verdict waits for the baseline.
+    ended(page, "length")
+    expect(page.locator(".sv-verdict")).to_contain_text("×", timeout=30_000)
+    open_questions(page)
+    expect(page.locator(".sv-number", has_text=EN("number.tokens_per_second"))).to_contain_text("/")
+    expect(page.locator(".sv-chart-plot .main-svg").first).to_be_visible()
+    run, plain = kept(page)
+    assert (run.meta["prompt_text"], len(run.output)) == (prompt, 48)
+    assert plain.output == run.output
+    assert page.locator(".sv-finished-text").inner_text().startswith(prompt)
+    expect(rows(page)).to_have_count(len(run.rounds))
+    assert said(page) == ""
+    # The run that was just watched is stepped through like any other, right where one stands.
+    press(page, "Home")
+    expect(tiles(page)).to_have_count(0)
+    press(page, "ArrowRight")
+    expect(tiles(page)).to_have_count(1)
+
+
+def test_the_same_seed_writes_the_same_text_again(visit: Visit, live: str) -> None:
+    page = ready(visit(f"{live}/?max_new_tokens=12&temperature=0.9&seed=5&chat=0&preset="))
+    written = []
+    for _ in range(2):
+        ask(page, "Once upon a time")
+        ended(page, "length")
+        written.append(kept(page)[0])
+    assert written[0].same_as(written[1])
+    assert written[0].run != written[1].run
+
+
+def test_control_enter_runs_from_the_prompt(visit: Visit, live: str) -> None:
+    page = ready(visit(f"{live}/?max_new_tokens=3&chat=0&preset="))
+    page.get_by_label(EN("control.prompt")).fill("The sea")
+    press(page, "Control+Enter")
+    ended(page, "length")
+    assert len(kept(page)[0].output) == 3
+
+
+def test_an_empty_prompt_is_told_and_nothing_runs(visit: Visit, live: str) -> None:
+    page = ready(visit(live))
+    ask(page, "  \n ")
+    expect(page.get_by_role("alert")).to_have_text(EN("shell.prompt.empty"))
+    expect(page.get_by_label(EN("control.prompt"))).to_be_focused()
+    expect(page.locator(".sv-board-badge")).to_contain_text(EN("shell.badge.recorded"))
+
+
+def test_a_prompt_longer_than_the_context_is_told(visit: Visit, live: str) -> None:
+    page = ready(visit(f"{live}/?chat=0&preset="))
+    ask(page, "é🜁" * 3900)
+    expect(page.get_by_role("alert")).to_contain_text(EN.table["error.prompt_too_long"].rpartition("} ")[2][:8])
+    assert "{" not in said(page)
+    page.get_by_role("button", name="VI", exact=True).click()
+    ask_again = page.locator(".sv-run")
+    expect(ask_again).to_have_attribute("aria-disabled", "false")
+
+
+def test_stop_keeps_the_rounds_that_were_made(visit: Visit, live: str) -> None:
+    page = ready(visit(f"{live}/?{LONG}&preset="))
+    ask(page, "Count upwards: 1, 2, 3,")
+    expect(rows(page).nth(3)).to_be_attached(timeout=30_000)
+    made = rows(page).count()
+    page.get_by_role("button", name=EN("control.stop"), exact=True).click()
+    ended(page, "stopped")
+    (run,) = kept(page)
+    assert run.finish == "stopped"
+    assert made <= len(run.rounds) < 256
+    expect(rows(page)).to_have_count(len(run.rounds))
+
+
+def test_two_visitors_have_their_own_places_and_texts(visit: Visit, live: str) -> None:
+    first = ready(visit(f"{live}/?{LONG}&preset="))
+    second = ready(visit(f"{live}/?drafter=prompt_lookup&max_new_tokens=10&chat=0&preset="))
+    ask(first, "Alpha alpha alpha: a list of towns in Norway.")
+    expect(rows(first).first).to_be_visible(timeout=30_000)
+    expect(first.get_by_text(EN("shell.running"), exact=True)).to_be_visible()
+    ask(second, "Omega omega omega: a list of rivers in Peru.")
+    expect(second.get_by_text(EN("shell.wait", place=1))).to_be_visible()
+    expect(rows(second)).to_have_count(0)
+    first.get_by_role("button", name=EN("control.stop"), exact=True).click()
+    ended(first, "stopped")
+    ended(second, "length")
+    (one,), (two,) = kept(first), kept(second)
+    assert (one.meta["drafter"], two.meta["drafter"]) == ("none", "prompt_lookup")
+    assert len(two.output) == 10
+    for page, own, other in ((first, "Alpha", "Omega"), (second, "Omega", "Alpha")):
+        page_text = page.locator(".sv-app").inner_text()
+        assert own in page.locator(".sv-finished-text").inner_text()
+        assert other not in page_text
+
+
+def test_a_hostile_prompt_is_written_out_and_never_obeyed(visit: Visit, live: str) -> None:
+    page = ready(visit(f"{live}/?max_new_tokens=4&chat=0&preset="))
+    prompt = "<img src=x onerror=alert(1)> ${alert(2)} `${alert(3)}` {{alert(4)}} </script> <|im_end|> \u202eabc"
+    ask(page, prompt)
+    ended(page, "length")
+    shown = page.locator(".sv-finished-text").inner_text()
+    assert shown.startswith(prompt.split(" </script>")[0])
+    assert "\u202e" not in shown
+    assert page.locator(".sv-app img").count() == 0
+    # Half a letter cannot be typed, but a script can put it there.
+    page.get_by_label(EN("control.prompt")).evaluate(
+        "(box) => { box.value = 'half \\ud83d letter'; box.dispatchEvent(new Event('input', { bubbles: true })); }"
+    )
+    page.get_by_role("button", name=EN("control.run"), exact=True).click()
+    ended(page, "length")
+    assert len(kept(page)[0].output) == 4
+
+
+def test_a_person_drafts_and_the_target_judges(visit: Visit, live: str) -> None:
+    page = ready(visit(f"{live}/?drafter=scripted&max_new_tokens=6&chat=0&preset="))
+    page.get_by_label(EN("control.script")).fill(" zebra zebra zebra")
+    ask(page, "Two and two make")
+    ended(page, "length")
+    (run,) = kept(page)
+    fates = [node.status for node in run.rounds[1].nodes]
+    assert fates[0] == "rejected"
+    assert set(fates[1:]) == {"discarded"}
+    page.get_by_role("button", name=EN("board.why"), exact=True).click()
+    expect(page.locator(".sv-inspector-body")).to_contain_text("zebra")
