@@ -1,4 +1,4 @@
-/** The Lessons place: the list of lessons, and the player of the one that is open. Files are fetched when a lesson opens. */
+/** The Lessons place: the list, and the player of the lesson that is open. Files are fetched when a lesson opens. */
 
 import { h } from './dom.js';
 import { readAddress, writeAddress } from './lesson/address.js';
@@ -55,11 +55,21 @@ class Lessons {
 
   #card({ slug, number, title, question, steps }) {
     const { words } = this.#host;
-    const link = h('a', { href: `?place=lessons&lesson=${slug}`, onClick: (event) => {
-      if (event.ctrlKey || event.metaKey || event.shiftKey) return;
-      event.preventDefault();
-      this.#go({ lesson: slug, step: null, present: false });
-    } }, h('span', { class: 'sv-l-card-number' }, number), h('span', { class: 'sv-l-card-title' }, title[words.lang]), h('span', { class: 'sv-l-card-question' }, question[words.lang]), h('span', { class: 'sv-l-about' }, words.t('lesson.list.steps', { steps: steps.length })));
+    const link = h(
+      'a',
+      {
+        href: `?place=lessons&lesson=${slug}`,
+        onClick: (event) => {
+          if (event.ctrlKey || event.metaKey || event.shiftKey) return;
+          event.preventDefault();
+          this.#go({ lesson: slug, step: null, present: false });
+        },
+      },
+      h('span', { class: 'sv-l-card-number' }, number),
+      h('span', { class: 'sv-l-card-title' }, title[words.lang]),
+      h('span', { class: 'sv-l-card-question' }, question[words.lang]),
+      h('span', { class: 'sv-l-about' }, words.t('lesson.list.steps', { steps: steps.length })),
+    );
     return h('li', {}, link);
   }
 
@@ -73,9 +83,13 @@ class Lessons {
 
   async #open(slug, mine) {
     const { words } = this.#host;
-    if (!this.#player) this.#root.replaceChildren(h('p', { class: 'sv-lead', role: 'status' }, words.t('lesson.loading')));
+    if (!this.#player)
+      this.#root.replaceChildren(h('p', { class: 'sv-lead', role: 'status' }, words.t('lesson.loading')));
     try {
-      const [{ Player }, { lesson, texts }] = await Promise.all([import('./lesson/player.js'), this.#load(slug, words.lang)]);
+      const [{ Player }, { lesson, texts }] = await Promise.all([
+        import('./lesson/player.js'),
+        this.#load(slug, words.lang),
+      ]);
       if (mine !== this.#asked) return;
       if (this.#player) this.#player.setLesson(lesson);
       else this.#player = new Player(this.#root, this.#host, this.#options(lesson, texts));

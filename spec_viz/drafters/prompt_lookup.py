@@ -1,8 +1,8 @@
 """Prompt lookup: copy what followed an earlier occurrence of the last n tokens (algorithms §2.1).
 
 The method is apoorvumang/prompt-lookup-decoding's. transformers' variant differs in one thing that counts here: near
-the end of the text it takes the shorter span that is there, where the original refuses a match without all gamma tokens,
-or one whose copy would begin inside the key.
+the end of the text it takes the shorter span that is there, where the original refuses a match without all gamma
+tokens, or one whose copy would begin inside the key.
 """
 
 from __future__ import annotations

@@ -96,10 +96,9 @@ def measure(
     if against_transformers:
         stock = load(loaded.entry.name, packed=False)
         lookup = {"prompt_lookup_num_tokens": gamma, "max_matching_ngram_size": 3}
-        for label, model in (("transformers", stock), ("transformers on our packed weights", loaded)):
-            methods[f"{label} · plain"] = partial(_theirs, model, max_new_tokens, {})
-            if "prompt_lookup" in drafters:
-                methods[f"{label} · prompt_lookup"] = partial(_theirs, model, max_new_tokens, lookup)
+        methods["transformers · plain"] = partial(_theirs, stock, max_new_tokens, {})
+        if "prompt_lookup" in drafters:
+            methods["transformers · prompt_lookup"] = partial(_theirs, stock, max_new_tokens, lookup)
     timings: list[Timing] = []
     for number, question in enumerate(progress(questions)):
         for repeat in range(repeats):

@@ -12,7 +12,7 @@ from contextlib import closing
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from spec_viz.engine.trace import Trace, finish_line, header_line, round_line
+from spec_viz.engine.trace import Finish, Round, Trace, finish_line, header_line, loads, round_line
 from spec_viz.models.catalogue import DEFAULT
 from spec_viz.models.weights import WeightsError
 from spec_viz.ui.line import Line, Ticket
@@ -172,9 +172,9 @@ class Room:
         return Request(**{"prompt": "", **values})
 
 
-def _written(parts: Iterator[Any]) -> Iterator[str]:
+def _written(parts: Iterator[Round | Finish]) -> Iterator[str]:
     for part in parts:
-        yield finish_line(part) if isinstance(part, str) else round_line(part)
+        yield round_line(part) if isinstance(part, Round) else finish_line(part)
 
 
 def _notice(key: str, **args: Any) -> str:
@@ -188,8 +188,6 @@ def _line(body: dict[str, Any]) -> str:
 
 def bundle_of(ndjson: str) -> tuple[Trace, ...]:
     """The traces in what a page holds, its own lines (request, wait, notice) left out."""
-    from spec_viz.engine.trace import loads
-
     return loads("".join(line + "\n" for line in ndjson.split("\n") if not line.startswith(PAGE_LINES)))
 
 

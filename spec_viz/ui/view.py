@@ -15,7 +15,7 @@ from spec_viz.ui.wording import Words
 Json = dict[str, Any]
 
 # Two runs of the same thing differ by about this much: closer than that is called equal.
-EVEN = 0.03
+EVEN = 0.05
 # The largest whole number that the page's script can hold.
 MOST = 2**53 - 1
 
@@ -114,7 +114,7 @@ def _memory(trace: Trace, badge: str, t: Words) -> list[Json]:
 
 
 def _told(trace: Trace, name: str) -> dict[str, int]:
-    """What the header says of target and drafter in bytes. A file from elsewhere may say anything: only counts count."""
+    """What the header says of target and drafter in bytes; a foreign file may say anything, so only counts count."""
     told = trace.meta.get(name)
     return {who: size for who, size in told.items() if _is_count(size)} if isinstance(told, dict) else {}
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, expect, sync_playwright
 
 from spec_viz.models import weights
 from spec_viz.models.catalogue import DEFAULT
@@ -26,6 +26,10 @@ FLAGS += ["--disable-component-update", "--disable-sync"]
 ELSEWHERE = re.compile(r"^(?!(https?|wss?)://(127\.0\.0\.1|localhost)[:/])(https?|wss?):")
 # Closing a page ends its streams, which the browser reports; a recorded run that is missing has its own sentence.
 HARMLESS = re.compile("Failed to load resource|AbortError|Connection errored out|net::ERR_ABORTED")
+
+# A test waits for what it expects and never sleeps, so patience costs nothing unless something is wrong.
+PATIENCE = 30_000
+expect.set_options(timeout=PATIENCE)
 
 Visit = Callable[..., Page]
 
@@ -78,7 +82,7 @@ def visit(browser: Browser) -> Iterator[Visit]:
             contexts.append(context)
             context.route(ELSEWHERE, lambda route: route.abort())
         page = context.new_page()
-        page.set_default_timeout(15_000)
+        page.set_default_timeout(PATIENCE)
         page.on("request", lambda request: _note_elsewhere(request, seen))
         page.on("pageerror", lambda error: seen.append(f"error in the page: {error}"))
         page.on("console", lambda message: _note_error(message, seen))

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
+import torch
 from playwright.sync_api import Page, expect
 
 from spec_viz.ui.room import Room
@@ -20,9 +21,13 @@ LINK = "?drafter=none&max_new_tokens=256&chat=0&preset="
 
 
 @pytest.fixture(scope="module")
-def room() -> Room:
+def room() -> Iterator[Room]:
+    # A tiny model is many times faster on one thread where the browser wants the other cores.
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
     with pytest.MonkeyPatch.context() as patch:
-        return ready_room(patch)
+        yield ready_room(patch)
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +50,7 @@ def start(page: Page) -> None:
     page.get_by_role("button", name=EN("control.run"), exact=True).click()
 
 
-def until(page: Page, true: Callable[[], bool], what: str, seconds: float = 8) -> None:
+def until(page: Page, true: Callable[[], bool], what: str, seconds: float = 20) -> None:
     end = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < end, what

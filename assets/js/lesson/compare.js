@@ -15,17 +15,35 @@ export function mountCompare(root, stage) {
   root.append(box);
 
   const draw = () => {
-    box.replaceChildren(...traces.map(drawRun), h('p', { class: 'sv-l-caption', role: 'status' }, shown ? verdict() : ''));
+    box.replaceChildren(
+      ...traces.map(drawRun),
+      h('p', { class: 'sv-l-caption', role: 'status' }, shown ? verdict() : ''),
+    );
   };
 
   function drawRun(trace) {
     const { t } = ctx;
     const { meta } = trace;
-    const title = h('h2', {}, t(`drafter.${meta.drafter}`), ' ', h('span', { class: 'sv-l-about' }, t('lesson.compare.settings', { temperature: meta.temperature, seed: meta.seed })), ' ', ctx.badge(trace.origin, trace));
+    const title = h(
+      'h2',
+      {},
+      t(`drafter.${meta.drafter}`),
+      ' ',
+      h(
+        'span',
+        { class: 'sv-l-about' },
+        t('lesson.compare.settings', { temperature: meta.temperature, seed: meta.seed }),
+      ),
+      ' ',
+      ctx.badge(trace.origin, trace),
+    );
     const list = h('ol', { class: 'sv-l-tokens' });
     trace.entries.forEach((entry, index) => {
       const differs = shown && at !== null && index >= at;
-      const item = h('li', { class: `sv-l-token sv-l-token--${shown ? entry.source : 'plain'}${differs ? ' sv-l-token--differs' : ''}`, 'data-at': `${entry.round}.${entry.node ?? 'own'}` });
+      const item = h('li', {
+        class: `sv-l-token sv-l-token--${shown ? entry.source : 'plain'}${differs ? ' sv-l-token--differs' : ''}`,
+        'data-at': `${entry.round}.${entry.node ?? 'own'}`,
+      });
       item.append(drawToken(trace.text(entry.id)));
       list.append(item);
     });
@@ -35,7 +53,9 @@ export function mountCompare(root, stage) {
   function verdict() {
     const { t } = ctx;
     if (at === null) return t('lesson.compare.same', { tokens: ids[0].length });
-    const [left, right] = traces.map((trace, index) => (ids[index][at] === undefined ? t('lesson.compare.end') : quote(trace.text(ids[index][at]), t)));
+    const [left, right] = traces.map((trace, index) =>
+      ids[index][at] === undefined ? t('lesson.compare.end') : quote(trace.text(ids[index][at]), t),
+    );
     return t('lesson.compare.differs', { at: at + 1, left, right });
   }
 

@@ -13,7 +13,14 @@ export function mountCost(root, stage) {
   const plot = h('div', { class: 'sv-l-plot' });
   const summary = h('p', { class: 'sv-l-summary' });
   const about = h('p', { class: 'sv-l-about' }, ctx.badge('recorded', result), ' ', conditionsOf(result, ctx));
-  root.append(h('h2', { class: 'sv-l-figure-title' }, ctx.t('lesson.cost.title')), plot, key(ctx), summary, drafters(result, ctx), about);
+  root.append(
+    h('h2', { class: 'sv-l-figure-title' }, ctx.t('lesson.cost.title')),
+    plot,
+    key(ctx),
+    summary,
+    drafters(result, ctx),
+    about,
+  );
   let shown = !asks;
   const draw = () => {
     const most = result.v.at(-1);
@@ -40,34 +47,70 @@ function bars(points, shown, ctx, label) {
   const slot = inner.width / points.length;
   const x = (index) => EDGE.left + slot * (index + 0.5);
   const y = (value) => EDGE.top + inner.height * (1 - Math.min(value, top) / top);
-  const image = svg('svg', { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: 'img', 'aria-label': `${ctx.t('lesson.cost.title')}. ${label}`, class: 'sv-l-svg' });
+  const image = svg('svg', {
+    viewBox: `0 0 ${WIDTH} ${HEIGHT}`,
+    role: 'img',
+    'aria-label': `${ctx.t('lesson.cost.title')}. ${label}`,
+    class: 'sv-l-svg',
+  });
   for (let value = 0; value <= top; value += top > 6 ? 2 : top > 2 ? 1 : 0.5) {
     image.append(
       svg('line', { x1: EDGE.left, x2: WIDTH - EDGE.right, y1: y(value), y2: y(value), class: 'sv-l-grid' }),
-      svg('text', { x: EDGE.left - 8, y: y(value) + 4, 'text-anchor': 'end' }, `${ctx.number(value, value % 1 ? 1 : 0)}×`),
+      svg(
+        'text',
+        { x: EDGE.left - 8, y: y(value) + 4, 'text-anchor': 'end' },
+        `${ctx.number(value, value % 1 ? 1 : 0)}×`,
+      ),
     );
   }
   const straight = points.map((point, index) => [x(index), point.n]).filter(([, n]) => n <= top);
-  image.append(svg('polyline', { points: straight.map(([at, n]) => `${at},${y(n)}`).join(' '), class: 'sv-l-straight' }));
+  image.append(
+    svg('polyline', { points: straight.map(([at, n]) => `${at},${y(n)}`).join(' '), class: 'sv-l-straight' }),
+  );
   points.forEach((point, index) => {
     if (shown || index === 0) image.append(...bar(point, index));
     image.append(svg('text', { x: x(index), y: HEIGHT - EDGE.bottom + 18, 'text-anchor': 'middle' }, String(point.n)));
   });
-  image.append(svg('text', { x: EDGE.left + inner.width / 2, y: HEIGHT - 4, 'text-anchor': 'middle' }, ctx.t('lesson.cost.axis')));
+  image.append(
+    svg('text', { x: EDGE.left + inner.width / 2, y: HEIGHT - 4, 'text-anchor': 'middle' }, ctx.t('lesson.cost.axis')),
+  );
   return image;
 
   function bar(point, index) {
-    const words = ctx.t('lesson.cost.point', { n: point.n, ratio: ctx.number(point.ratio, 2), ms: ctx.number(point.ms, 1) });
-    const column = svg('rect', { x: x(index) - slot * 0.32, width: slot * 0.64, y: y(point.ratio), height: y(0) - y(point.ratio), class: 'sv-l-column', 'data-part': 'v' });
+    const words = ctx.t('lesson.cost.point', {
+      n: point.n,
+      ratio: ctx.number(point.ratio, 2),
+      ms: ctx.number(point.ms, 1),
+    });
+    const column = svg('rect', {
+      x: x(index) - slot * 0.32,
+      width: slot * 0.64,
+      y: y(point.ratio),
+      height: y(0) - y(point.ratio),
+      class: 'sv-l-column',
+      'data-part': 'v',
+    });
     column.append(svg('title', {}, words));
-    const spread = svg('line', { x1: x(index), x2: x(index), y1: y(point.low), y2: y(point.high), class: 'sv-l-spread' });
+    const spread = svg('line', {
+      x1: x(index),
+      x2: x(index),
+      y1: y(point.low),
+      y2: y(point.high),
+      class: 'sv-l-spread',
+    });
     return [column, spread];
   }
 }
 
 function key({ t }) {
-  const entry = (className, words) => h('li', {}, h('span', { class: `sv-l-key ${className}`, 'aria-hidden': 'true' }), words);
-  return h('ul', { class: 'sv-l-keys' }, entry('sv-l-key--column', t('lesson.cost.measured')), entry('sv-l-key--straight', t('lesson.cost.straight')));
+  const entry = (className, words) =>
+    h('li', {}, h('span', { class: `sv-l-key ${className}`, 'aria-hidden': 'true' }), words);
+  return h(
+    'ul',
+    { class: 'sv-l-keys' },
+    entry('sv-l-key--column', t('lesson.cost.measured')),
+    entry('sv-l-key--straight', t('lesson.cost.straight')),
+  );
 }
 
 function drafters(result, ctx) {
@@ -76,11 +119,24 @@ function drafters(result, ctx) {
   return h(
     'ul',
     { class: 'sv-l-costs' },
-    ...rows.map(([name, { c }]) => h('li', { 'data-part': 'c' }, `${ctx.t('lesson.cost.drafter', { drafter: ctx.t(`drafter.${name}`), c: ctx.number(c, c < 0.01 ? 4 : 2) })}`)),
+    ...rows.map(([name, { c }]) =>
+      h(
+        'li',
+        { 'data-part': 'c' },
+        `${ctx.t('lesson.cost.drafter', { drafter: ctx.t(`drafter.${name}`), c: ctx.number(c, c < 0.01 ? 4 : 2) })}`,
+      ),
+    ),
   );
 }
 
 function conditionsOf({ conditions: { device_name: device, dtype, threads, context, repeats, created } }, { t }) {
-  const parts = [device, dtype, threads && t('lesson.cost.threads', { threads }), context && t('lesson.cost.context', { context }), repeats && t('lesson.cost.repeats', { repeats }), created?.slice(0, 10)];
+  const parts = [
+    device,
+    dtype,
+    threads && t('lesson.cost.threads', { threads }),
+    context && t('lesson.cost.context', { context }),
+    repeats && t('lesson.cost.repeats', { repeats }),
+    created?.slice(0, 10),
+  ];
   return parts.filter(Boolean).join(' · ');
 }

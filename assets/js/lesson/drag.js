@@ -1,4 +1,4 @@
-/** p and q on a few tokens, pulled by hand: β, distance, residual and the law of what comes out, exact at every moment. */
+/** p and q on a few tokens, pulled by hand: β, distance, residual and what comes out, exact at every moment. */
 
 import { h, say } from '../dom.js';
 import { distance, emitted, emittedByWrongRule, overlap, residual, withValue } from './laws.js';
@@ -13,14 +13,34 @@ export function mountDrag(root, stage) {
   keep.p ??= normal(figure.p);
   keep.q ??= normal(figure.q);
   keep.wrong ??= false;
-  const columns = figure.labels.map((label, index) => makeColumn(label, index, ctx, (law, value) => set(law, index, value)));
-  const field = h('div', { class: 'sv-l-drag', role: 'group', 'aria-label': ctx.t('lesson.drag.title') }, ...columns.map((column) => column.element));
+  const columns = figure.labels.map((label, index) =>
+    makeColumn(label, index, ctx, (law, value) => set(law, index, value)),
+  );
+  const field = h(
+    'div',
+    { class: 'sv-l-drag', role: 'group', 'aria-label': ctx.t('lesson.drag.title') },
+    ...columns.map((column) => column.element),
+  );
   const numbers = Object.fromEntries(NUMBERS.map((name) => [name, h('output')]));
-  const list = h('dl', { class: 'sv-l-numbers' }, ...NUMBERS.map((name) => h('div', { 'data-part': name }, h('dt', {}, ctx.t(`lesson.drag.${name}`)), h('dd', {}, numbers[name]))));
+  const list = h(
+    'dl',
+    { class: 'sv-l-numbers' },
+    ...NUMBERS.map((name) =>
+      h('div', { 'data-part': name }, h('dt', {}, ctx.t(`lesson.drag.${name}`)), h('dd', {}, numbers[name])),
+    ),
+  );
   const laws = Object.fromEntries(LAWS.map((name) => [name, makeLaw(name, figure.labels, ctx)]));
   const verdict = h('p', { class: 'sv-l-caption', role: 'status' });
   const wrong = h('input', { type: 'checkbox', role: 'switch', onChange: () => change({ wrong: wrong.checked }) });
-  const reset = h('button', { class: 'sv-l-quiet', type: 'button', onClick: () => change({ p: normal(figure.p), q: normal(figure.q), wrong: false }) }, ctx.t('lesson.drag.reset'));
+  const reset = h(
+    'button',
+    {
+      class: 'sv-l-quiet',
+      type: 'button',
+      onClick: () => change({ p: normal(figure.p), q: normal(figure.q), wrong: false }),
+    },
+    ctx.t('lesson.drag.reset'),
+  );
   root.append(
     h('p', { class: 'sv-l-about' }, ctx.t('lesson.drag.how')),
     field,
@@ -50,7 +70,12 @@ export function mountDrag(root, stage) {
     laws.residual.paint(residual(p, q), null);
     laws.emitted.paint(out, p);
     wrong.checked = keep.wrong;
-    say(verdict, ctx.t(keep.wrong ? (error < 5e-4 ? 'lesson.drag.say.lucky' : 'lesson.drag.say.wrong') : 'lesson.drag.say.right', { error: ctx.number(error, 3) }));
+    say(
+      verdict,
+      ctx.t(keep.wrong ? (error < 5e-4 ? 'lesson.drag.say.lucky' : 'lesson.drag.say.wrong') : 'lesson.drag.say.right', {
+        error: ctx.number(error, 3),
+      }),
+    );
   }
 
   draw();
@@ -64,7 +89,12 @@ function normal(law) {
 
 function makeColumn(label, index, ctx, set) {
   const bars = Object.fromEntries(['p', 'q'].map((law) => [law, makeBar(law, label, ctx, (value) => set(law, value))]));
-  const element = h('div', { class: 'sv-l-drag-column' }, h('div', { class: 'sv-l-drag-pair' }, bars.p.element, bars.q.element), h('span', { class: 'sv-l-drag-label' }, label));
+  const element = h(
+    'div',
+    { class: 'sv-l-drag-column' },
+    h('div', { class: 'sv-l-drag-pair' }, bars.p.element, bars.q.element),
+    h('span', { class: 'sv-l-drag-label' }, label),
+  );
   return {
     element,
     paint(p, q) {
@@ -78,10 +108,21 @@ function makeColumn(label, index, ctx, set) {
 function makeBar(law, label, ctx, set) {
   const fill = h('span', { class: `sv-l-drag-fill sv-l-drag-fill--${law}` });
   const value = h('span', { class: 'sv-l-drag-value', 'aria-hidden': 'true' });
-  const element = h('div', {
-    class: 'sv-l-drag-bar', role: 'slider', tabindex: '0', 'data-part': law, 'aria-orientation': 'vertical',
-    'aria-valuemin': '0', 'aria-valuemax': '1', 'aria-label': ctx.t(`lesson.drag.bar.${law}`, { token: label }),
-  }, fill, value);
+  const element = h(
+    'div',
+    {
+      class: 'sv-l-drag-bar',
+      role: 'slider',
+      tabindex: '0',
+      'data-part': law,
+      'aria-orientation': 'vertical',
+      'aria-valuemin': '0',
+      'aria-valuemax': '1',
+      'aria-label': ctx.t(`lesson.drag.bar.${law}`, { token: label }),
+    },
+    fill,
+    value,
+  );
   let now = 0;
   const follow = (event) => {
     const box = element.getBoundingClientRect();
@@ -96,7 +137,16 @@ function makeBar(law, label, ctx, set) {
   });
   element.addEventListener('pointermove', (event) => element.hasPointerCapture(event.pointerId) && follow(event));
   element.addEventListener('keydown', (event) => {
-    const keys = { ArrowUp: now + STEP, ArrowRight: now + STEP, ArrowDown: now - STEP, ArrowLeft: now - STEP, PageUp: now + LEAP, PageDown: now - LEAP, Home: 0, End: 1 };
+    const keys = {
+      ArrowUp: now + STEP,
+      ArrowRight: now + STEP,
+      ArrowDown: now - STEP,
+      ArrowLeft: now - STEP,
+      PageUp: now + LEAP,
+      PageDown: now - LEAP,
+      Home: 0,
+      End: 1,
+    };
     if (!(event.key in keys) || event.ctrlKey || event.metaKey || event.altKey) return;
     event.preventDefault();
     set(keys[event.key]);
@@ -121,7 +171,13 @@ function makeLaw(name, labels, ctx) {
     const fill = h('i');
     const mark = h('b');
     const value = h('span', { class: 'sv-l-law-value' });
-    const element = h('li', {}, h('span', { class: 'sv-l-law-name' }, label), h('span', { class: `sv-l-across sv-l-across--${name}`, 'aria-hidden': 'true' }, fill, mark), value);
+    const element = h(
+      'li',
+      {},
+      h('span', { class: 'sv-l-law-name' }, label),
+      h('span', { class: `sv-l-across sv-l-across--${name}`, 'aria-hidden': 'true' }, fill, mark),
+      value,
+    );
     return { element, fill, mark, value };
   });
   const list = h('ol', { class: 'sv-l-across-list' }, ...rows.map((row) => row.element));
@@ -143,5 +199,16 @@ function makeLaw(name, labels, ctx) {
 }
 
 function key({ t }) {
-  return h('ul', { class: 'sv-l-keys' }, ...['p', 'q'].map((name) => h('li', {}, h('span', { class: `sv-l-key sv-l-key--${name}`, 'aria-hidden': 'true' }), t(`lesson.law.key.${name}`))));
+  return h(
+    'ul',
+    { class: 'sv-l-keys' },
+    ...['p', 'q'].map((name) =>
+      h(
+        'li',
+        {},
+        h('span', { class: `sv-l-key sv-l-key--${name}`, 'aria-hidden': 'true' }),
+        t(`lesson.law.key.${name}`),
+      ),
+    ),
+  );
 }

@@ -16,9 +16,10 @@ import { mountReroll } from './reroll.js';
 import { mountTiles } from './tiles.js';
 
 /**
- * mount(root, stage) -> {total, first, go(position)}: a figure shows `position` of its `total` moves, and begins at `first`.
- * It may add find(ref, to) -> elements that a word points at, keys {letter: what it does}, destroy(); and, where it can
- * draw a live run as it comes, show(bundles), refresh() and back(). Others are mounted again from the finished live run.
+ * mount(root, stage) -> {total, first, go(position)}: a figure shows `position` of its `total` moves, and begins at
+ * `first`. It may add find(ref, to) -> elements that a word points at, keys {letter: what it does}, destroy(); and,
+ * where it can draw a live run as it comes, show(bundles), refresh() and back(). Others are mounted again from the
+ * finished run.
  */
 export const FIGURES = Object.freeze({
   tiles: mountTiles,

@@ -17,7 +17,14 @@ export function mountFormula(root, stage) {
   const filled = h('p', { class: 'sv-l-formula-filled' });
   const plot = h('div', { class: 'sv-l-plot' });
   const said = h('p', { class: 'sv-l-caption', role: 'status' });
-  root.append(formula(ctx), h('div', { class: 'sv-l-knobs' }, ...knobs.map((knob) => knob.element)), filled, plot, said, h('p', { class: 'sv-l-about' }, ctx.badge('computed'), ' ', ctx.t('lesson.formula.source')));
+  root.append(
+    formula(ctx),
+    h('div', { class: 'sv-l-knobs' }, ...knobs.map((knob) => knob.element)),
+    filled,
+    plot,
+    said,
+    h('p', { class: 'sv-l-about' }, ctx.badge('computed'), ' ', ctx.t('lesson.formula.source')),
+  );
 
   function draw() {
     const { alpha, gamma, c } = keep;
@@ -26,13 +33,22 @@ export function mountFormula(root, stage) {
     const show = (value) => ctx.number(value, 2);
     knobs.forEach((knob) => knob.draw());
     filled.replaceChildren(
-      h('span', { 'data-part': 'tau' }, ctx.t('lesson.formula.tokens', { tokens: show(tokens) })), ' ',
-      h('span', { 'data-part': 'v' }, ctx.t('lesson.formula.cost', { cost: show(cost) })), ' ',
-      h('b', { 'data-part': 'speedup' }, ctx.t('lesson.formula.speedup', { tokens: show(tokens), cost: show(cost), speedup: show(tokens / cost) })),
+      h('span', { 'data-part': 'tau' }, ctx.t('lesson.formula.tokens', { tokens: show(tokens) })),
+      ' ',
+      h('span', { 'data-part': 'v' }, ctx.t('lesson.formula.cost', { cost: show(cost) })),
+      ' ',
+      h(
+        'b',
+        { 'data-part': 'speedup' },
+        ctx.t('lesson.formula.speedup', { tokens: show(tokens), cost: show(cost), speedup: show(tokens / cost) }),
+      ),
     );
     const curve = Array.from({ length: MOST_GAMMA }, (_, index) => speedup(alpha, index + 1, c));
     const best = curve.indexOf(Math.max(...curve)) + 1;
-    const sentence = ctx.t(curve[best - 1] > 1 ? 'lesson.formula.best' : 'lesson.formula.never', { best, speedup: show(curve[best - 1]) });
+    const sentence = ctx.t(curve[best - 1] > 1 ? 'lesson.formula.best' : 'lesson.formula.never', {
+      best,
+      speedup: show(curve[best - 1]),
+    });
     plot.replaceChildren(drawCurve(curve, gamma, ctx, sentence));
     say(said, sentence);
   }
@@ -52,10 +68,22 @@ function speedup(alpha, gamma, c) {
 
 function formula({ t }) {
   const letter = (name, sign) => h('i', { 'data-part': name }, sign);
-  const above = h('span', { class: 'sv-l-above', 'data-part': 'tau' }, '1 − ', letter('alpha', 'α'), h('sup', {}, letter('gamma', 'γ'), ' + 1'));
+  const above = h(
+    'span',
+    { class: 'sv-l-above', 'data-part': 'tau' },
+    '1 − ',
+    letter('alpha', 'α'),
+    h('sup', {}, letter('gamma', 'γ'), ' + 1'),
+  );
   const below = h('span', {}, '(1 − ', letter('alpha', 'α'), ') (', letter('gamma', 'γ'), letter('c', 'c'), ' + 1)');
   const fraction = h('span', { class: 'sv-l-fraction' }, above, below);
-  return h('p', { class: 'sv-l-formula', role: 'img', 'aria-label': t('lesson.formula.spoken') }, h('span', { 'data-part': 'speedup' }, t('lesson.formula.name')), ' = ', fraction);
+  return h(
+    'p',
+    { class: 'sv-l-formula', role: 'img', 'aria-label': t('lesson.formula.spoken') },
+    h('span', { 'data-part': 'speedup' }, t('lesson.formula.name')),
+    ' = ',
+    fraction,
+  );
 }
 
 function makeKnob({ name, sign, min, max, step, digits }, ctx, keep, changed) {
@@ -66,7 +94,13 @@ function makeKnob({ name, sign, min, max, step, digits }, ctx, keep, changed) {
     keep[name] = Number(input.value);
     changed();
   });
-  const element = h('div', { class: 'sv-l-knob', 'data-part': name }, h('label', { for: id }, h('i', {}, sign), ' ', ctx.t(`lesson.formula.${name}`)), value, input);
+  const element = h(
+    'div',
+    { class: 'sv-l-knob', 'data-part': name },
+    h('label', { for: id }, h('i', {}, sign), ' ', ctx.t(`lesson.formula.${name}`)),
+    value,
+    input,
+  );
   return {
     element,
     draw() {
@@ -84,17 +118,45 @@ function drawCurve(curve, gamma, ctx, label) {
   const y = (value) => 8 + (height - bottom - 8) * (1 - value / top);
   const image = svg('svg', { viewBox: `0 0 ${width} ${height}`, class: 'sv-l-svg', role: 'img', 'aria-label': label });
   for (let value = 0; value <= top; value += top > 5 ? 2 : 1) {
-    image.append(svg('line', { x1: left, x2: width - 8, y1: y(value), y2: y(value), class: value === 1 ? 'sv-l-straight' : 'sv-l-grid' }), svg('text', { x: left - 8, y: y(value) + 4, 'text-anchor': 'end' }, `${value}×`));
+    image.append(
+      svg('line', {
+        x1: left,
+        x2: width - 8,
+        y1: y(value),
+        y2: y(value),
+        class: value === 1 ? 'sv-l-straight' : 'sv-l-grid',
+      }),
+      svg('text', { x: left - 8, y: y(value) + 4, 'text-anchor': 'end' }, `${value}×`),
+    );
   }
   curve.forEach((value, index) => {
     const x = left + slot * index;
     const chosen = index + 1 === gamma;
     image.append(
-      svg('rect', { x: x + slot * 0.18, width: slot * 0.64, y: y(value), height: y(0) - y(value), class: chosen ? 'sv-l-column sv-l-column--chosen' : 'sv-l-column' }),
-      svg('text', { x: x + slot / 2, y: height - bottom + 17, 'text-anchor': 'middle', class: chosen ? 'sv-l-strong' : null }, String(index + 1)),
+      svg('rect', {
+        x: x + slot * 0.18,
+        width: slot * 0.64,
+        y: y(value),
+        height: y(0) - y(value),
+        class: chosen ? 'sv-l-column sv-l-column--chosen' : 'sv-l-column',
+      }),
+      svg(
+        'text',
+        { x: x + slot / 2, y: height - bottom + 17, 'text-anchor': 'middle', class: chosen ? 'sv-l-strong' : null },
+        String(index + 1),
+      ),
     );
-    if (chosen) image.append(svg('text', { x: x + slot / 2, y: y(value) - 4, 'text-anchor': 'middle', class: 'sv-l-strong' }, ctx.number(value, 2)));
+    if (chosen)
+      image.append(
+        svg(
+          'text',
+          { x: x + slot / 2, y: y(value) - 4, 'text-anchor': 'middle', class: 'sv-l-strong' },
+          ctx.number(value, 2),
+        ),
+      );
   });
-  image.append(svg('text', { x: left + (width - left) / 2, y: height - 4, 'text-anchor': 'middle' }, ctx.t('lesson.formula.axis')));
+  image.append(
+    svg('text', { x: left + (width - left) / 2, y: height - 4, 'text-anchor': 'middle' }, ctx.t('lesson.formula.axis')),
+  );
   return image;
 }

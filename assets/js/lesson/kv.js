@@ -14,13 +14,16 @@ export function mountCaches(root, stage) {
   root.append(h('p', { class: 'sv-l-about' }, ctx.badge(trace.origin, trace)), box);
   const kv = mountKv(box, ctx);
   const show = (position) => kv.show(trace, from + position);
-  box.addEventListener('input', (event) => stage.moved?.(Math.min(Math.max(Number(event.target.value) - from, 0), to - from)));
+  box.addEventListener('input', (event) =>
+    stage.moved?.(Math.min(Math.max(Number(event.target.value) - from, 0), to - from)),
+  );
   show(0);
   return {
     total: to - from,
     first: 0,
     go: show,
-    find: (ref, target) => (ref === 'slot' ? [box.querySelectorAll('.sv-kv-cache')[SIDES.indexOf(target)]].filter(Boolean) : []),
+    find: (ref, target) =>
+      ref === 'slot' ? [box.querySelectorAll('.sv-kv-cache')[SIDES.indexOf(target)]].filter(Boolean) : [],
     destroy: kv.destroy,
   };
 }

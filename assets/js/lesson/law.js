@@ -13,10 +13,31 @@ export function mountLaw(root, stage) {
   const proof = proofOf(laws);
   const caption = h('p', { class: 'sv-l-caption', role: 'status' });
   const rows = laws.ids.map((id, index) => drawRow(trace, id, laws, index, ctx));
-  const table = h('div', { class: 'sv-l-law', role: 'table', 'aria-label': ctx.t('lesson.law.title') }, head(ctx), ...rows.map((row) => row.element));
+  const table = h(
+    'div',
+    { class: 'sv-l-law', role: 'table', 'aria-label': ctx.t('lesson.law.title') },
+    head(ctx),
+    ...rows.map((row) => row.element),
+  );
   root.append(
-    h('p', { class: 'sv-l-prompt' }, h('b', {}, ctx.t('lesson.law.where', { round: figure.round, place: figure.node + 1 })), ' ', drawToken(trace.text(node.id)), ' ', ctx.badge(trace.origin, trace)),
-    h('p', { class: 'sv-l-identity', 'aria-label': ctx.t('lesson.law.identity') }, part('min', 'min(p, q)'), ' + ', part('residual', '(p − q)₊'), ' = ', part('p', 'p')),
+    h(
+      'p',
+      { class: 'sv-l-prompt' },
+      h('b', {}, ctx.t('lesson.law.where', { round: figure.round, place: figure.node + 1 })),
+      ' ',
+      drawToken(trace.text(node.id)),
+      ' ',
+      ctx.badge(trace.origin, trace),
+    ),
+    h(
+      'p',
+      { class: 'sv-l-identity', 'aria-label': ctx.t('lesson.law.identity') },
+      part('min', 'min(p, q)'),
+      ' + ',
+      part('residual', '(p − q)₊'),
+      ' = ',
+      part('p', 'p'),
+    ),
     caption,
     table,
     key(ctx),
@@ -25,12 +46,14 @@ export function mountLaw(root, stage) {
 
   const go = (position) => {
     const step = proof.steps[position];
-    rows.forEach((row, index) => row.paint({
-      kept: position >= proof.keptAt(index),
-      filled: position >= proof.filledAt(index),
-      now: step.index === index,
-      done: step.kind === 'sum',
-    }));
+    rows.forEach((row, index) =>
+      row.paint({
+        kept: position >= proof.keptAt(index),
+        filled: position >= proof.filledAt(index),
+        now: step.index === index,
+        done: step.kind === 'sum',
+      }),
+    );
     say(caption, sentence(step, trace, laws, proof, ctx));
   };
   go(0);
@@ -75,10 +98,17 @@ function sentence(step, trace, { ids, p, q }, proof, ctx) {
   const args = { token: quote(trace.text(ids[index]), t), p: show(p[index]), q: show(q[index]) };
   if (step.kind === 'keep') {
     return t(p[index] >= q[index] ? 'lesson.law.say.keep.all' : 'lesson.law.say.keep.some', {
-      ...args, accept: show(Math.min(1, p[index] / q[index])), kept: show(proof.kept[index]),
+      ...args,
+      accept: show(Math.min(1, p[index] / q[index])),
+      kept: show(proof.kept[index]),
     });
   }
-  return t('lesson.law.say.fill', { ...args, rest: show(1 - proof.beta), residual: show(proof.residual[index]), gain: show(proof.gains[index]) });
+  return t('lesson.law.say.fill', {
+    ...args,
+    rest: show(1 - proof.beta),
+    residual: show(proof.residual[index]),
+    gain: show(proof.gains[index]),
+  });
 }
 
 function part(name, text) {
@@ -88,7 +118,9 @@ function part(name, text) {
 const COLUMNS = ['p', 'q', 'min', 'gain', 'sum'];
 
 function head({ t }) {
-  const cells = ['token', ...COLUMNS].map((name) => h('span', { role: 'columnheader' }, t(`lesson.law.column.${name}`)));
+  const cells = ['token', ...COLUMNS].map((name) =>
+    h('span', { role: 'columnheader' }, t(`lesson.law.column.${name}`)),
+  );
   return h('div', { class: 'sv-l-law-row sv-l-law-head', role: 'row' }, ...cells);
 }
 
@@ -99,15 +131,30 @@ function drawRow(trace, id, { p, q }, index, ctx) {
   const gain = Math.max(p[index] - q[index], 0);
   const name = h('span', { class: 'sv-l-law-name', role: 'rowheader' });
   name.append(drawToken(trace.text(id)));
-  const cells = Object.fromEntries(COLUMNS.map((column) => [column, h('span', { role: 'cell', class: 'sv-l-law-value' })]));
-  const outline = h('span', { class: p[index] / largest > 0.004 ? 'sv-l-law-outline' : 'sv-l-law-outline sv-l-law-outline--none' });
+  const cells = Object.fromEntries(
+    COLUMNS.map((column) => [column, h('span', { role: 'cell', class: 'sv-l-law-value' })]),
+  );
+  const outline = h('span', {
+    class: p[index] / largest > 0.004 ? 'sv-l-law-outline' : 'sv-l-law-outline sv-l-law-outline--none',
+  });
   outline.style.width = wide(p[index]);
   const green = h('span', { class: 'sv-l-law-kept' });
   const blue = h('span', { class: 'sv-l-law-gain' });
   const below = h('span', { class: 'sv-l-law-q' });
   below.style.width = wide(q[index]);
-  const bars = h('span', { class: 'sv-l-law-bars', 'aria-hidden': 'true' }, h('span', { class: 'sv-l-law-track' }, outline, h('span', { class: 'sv-l-law-stack' }, green, blue)), h('span', { class: 'sv-l-law-track sv-l-law-track--q' }, below));
-  const element = h('div', { class: 'sv-l-law-row', role: 'row' }, name, ...COLUMNS.map((column) => cells[column]), bars);
+  const bars = h(
+    'span',
+    { class: 'sv-l-law-bars', 'aria-hidden': 'true' },
+    h('span', { class: 'sv-l-law-track' }, outline, h('span', { class: 'sv-l-law-stack' }, green, blue)),
+    h('span', { class: 'sv-l-law-track sv-l-law-track--q' }, below),
+  );
+  const element = h(
+    'div',
+    { class: 'sv-l-law-row', role: 'row' },
+    name,
+    ...COLUMNS.map((column) => cells[column]),
+    bars,
+  );
   const show = (value) => (value === 0 ? '0' : number(value, ctx.lang(), 3));
   cells.p.textContent = show(p[index]);
   cells.q.textContent = show(q[index]);
@@ -127,5 +174,16 @@ function drawRow(trace, id, { p, q }, index, ctx) {
 
 function key({ t }) {
   const names = ['p', 'q', 'kept', 'gain'];
-  return h('ul', { class: 'sv-l-keys' }, ...names.map((name) => h('li', {}, h('span', { class: `sv-l-key sv-l-key--${name}`, 'aria-hidden': 'true' }), t(`lesson.law.key.${name}`))));
+  return h(
+    'ul',
+    { class: 'sv-l-keys' },
+    ...names.map((name) =>
+      h(
+        'li',
+        {},
+        h('span', { class: `sv-l-key sv-l-key--${name}`, 'aria-hidden': 'true' }),
+        t(`lesson.law.key.${name}`),
+      ),
+    ),
+  );
 }

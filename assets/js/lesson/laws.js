@@ -24,7 +24,9 @@ export function emitted(p, q) {
   return p.map((value, index) => Math.min(value, q[index]) + (rest ? refused * rest[index] : 0));
 }
 
-/** The law that comes out when the drafter always drafts its likeliest token and the rule still divides by the soft q. */
+/**
+ * The law that comes out when the drafter always drafts its likeliest token and the rule still divides by the soft q.
+ */
 export function emittedByWrongRule(p, q) {
   const top = q.indexOf(Math.max(...q));
   const keep = q[top] > 0 ? Math.min(1, p[top] / q[top]) : 0;
@@ -65,8 +67,9 @@ export function pick(law, u) {
 }
 
 /**
- * The laws stored at one node, over the tokens that either of them names: {ids, p, q, whole}. `whole`: the stored lists hold
- * all of both laws, so that what is computed from them is exact. A drafter that looks its token up has all of q on it.
+ * The laws stored at one node, over the tokens that either of them names: {ids, p, q, whole}. `whole`: the stored
+ * lists hold all of both laws, so that what is computed from them is exact. A drafter that looks its token up has all
+ * of q on it.
  */
 export function lawsOf(node) {
   const ofP = new Map(node.p_top ?? []);

@@ -13,7 +13,12 @@ export function makeLive(view, requests, recorded, { host, ctx }) {
   const said = h('div', { class: 'sv-l-live-said', role: 'status' });
   const start = h('button', { class: 'sv-l-quiet', type: 'button' }, t('lesson.live.run'));
   const back = h('button', { class: 'sv-l-quiet', type: 'button', hidden: true }, t('lesson.live.back'));
-  const element = h('div', { class: 'sv-l-live', 'data-hide': 'tools' }, h('div', { class: 'sv-l-tools' }, start, back), said);
+  const element = h(
+    'div',
+    { class: 'sv-l-live', 'data-hide': 'tools' },
+    h('div', { class: 'sv-l-tools' }, start, back),
+    said,
+  );
   let runs = [];
   let run = null;
   let asking = false;
@@ -49,7 +54,11 @@ export function makeLive(view, requests, recorded, { host, ctx }) {
 
   /** The runs of a figure follow one another: the machine has one line. */
   function next() {
-    run = new Run(host, { ...requests[runs.length], lang: ctx.lang() }, { changed, ended, silent: () => say(said, t('shell.silent')) });
+    run = new Run(
+      host,
+      { ...requests[runs.length], lang: ctx.lang() },
+      { changed, ended, silent: () => say(said, t('shell.silent')) },
+    );
     runs.push(run);
     view.show(runs.map((each) => each.bundle));
     say(said, t('shell.running'));
@@ -69,7 +78,8 @@ export function makeLive(view, requests, recorded, { host, ctx }) {
     if (which !== run) return;
     view.refresh();
     const notice = run.bundle.notices.at(-1);
-    const failed = notice || run.lost || run.bundle.traces[0]?.finish === 'stopped' || run.bundle.traces.length < run.expected;
+    const failed =
+      notice || run.lost || run.bundle.traces[0]?.finish === 'stopped' || run.bundle.traces.length < run.expected;
     run = null;
     if (!failed && runs.length < requests.length) {
       next();
@@ -81,15 +91,24 @@ export function makeLive(view, requests, recorded, { host, ctx }) {
     else if (which.lost) say(said, t('shell.lost'));
     else if (failed) say(said, t('lesson.live.stopped'));
     else if (!view.finish(runs.map((each) => each.ndjson))) say(said, t('lesson.live.lacks'));
-    else said.replaceChildren(...runs.flatMap((each, index) => verdict(recorded[index].traces[0], each.bundle.traces[0])));
+    else
+      said.replaceChildren(...runs.flatMap((each, index) => verdict(recorded[index].traces[0], each.bundle.traces[0])));
   }
 
   /** Same or not, and what was different about the two machines. */
   function verdict(before, now) {
     const found = compare(before, now);
     const key = !found.same ? 'lesson.live.differs' : found.verdicts ? 'lesson.live.same' : 'lesson.live.verdicts';
-    const changes = found.changes.map(({ name, before: was, now: is }) => t('lesson.live.change', { name: t(`lesson.live.name.${name}`), was: was ?? t('shell.unknown'), is: is ?? t('shell.unknown') }));
-    const why = changes.length ? t(found.same ? 'lesson.live.although' : 'lesson.live.because', { changes: changes.join('; ') }) : t('lesson.live.conditions');
+    const changes = found.changes.map(({ name, before: was, now: is }) =>
+      t('lesson.live.change', {
+        name: t(`lesson.live.name.${name}`),
+        was: was ?? t('shell.unknown'),
+        is: is ?? t('shell.unknown'),
+      }),
+    );
+    const why = changes.length
+      ? t(found.same ? 'lesson.live.although' : 'lesson.live.because', { changes: changes.join('; ') })
+      : t('lesson.live.conditions');
     return [h('p', {}, h('b', {}, t(key, { at: found.at, tokens: found.tokens })), ' ', why)];
   }
 

@@ -1,4 +1,7 @@
-/** A lesson, step by step: words, a guess, a figure. One key goes on: first through the figure's moves, then to the next step. */
+/**
+ * A lesson, step by step: words, a guess, a figure. One key goes on: first through the figure's moves, then to the next
+ * step.
+ */
 
 import { h, say } from '../dom.js';
 import { badge } from '../numbers.js';
@@ -91,32 +94,65 @@ export class Player {
     this.#lesson = lesson;
     this.#texts = texts;
     const { t } = this.#ctx;
-    const quiet = (key, onClick, more = {}) => h('button', { class: 'sv-l-quiet', type: 'button', onClick, ...more }, t(key));
-    this.#contents = makeContents(lesson, { ctx: this.#ctx, memory: this.#memory }, {
-      open: (index) => this.open(index, { focus: true }),
-      forget: () => {
-        this.#memory.forget();
-        this.open(0, { focus: true });
+    const quiet = (key, onClick, more = {}) =>
+      h('button', { class: 'sv-l-quiet', type: 'button', onClick, ...more }, t(key));
+    this.#contents = makeContents(
+      lesson,
+      { ctx: this.#ctx, memory: this.#memory },
+      {
+        open: (index) => this.open(index, { focus: true }),
+        forget: () => {
+          this.#memory.forget();
+          this.open(0, { focus: true });
+        },
       },
-    });
+    );
     const parts = {
       step: h('section', { class: 'sv-l-step' }),
       back: quiet('lesson.back', () => this.back(), { 'aria-keyshortcuts': 'ArrowLeft' }),
-      next: h('button', { class: 'sv-run', type: 'button', 'aria-keyshortcuts': 'ArrowRight Space', onClick: () => this.next() }),
+      next: h('button', {
+        class: 'sv-run',
+        type: 'button',
+        'aria-keyshortcuts': 'ArrowRight Space',
+        onClick: () => this.next(),
+      }),
       skip: quiet('lesson.skip', () => this.#turn(1), { class: 'sv-l-quiet sv-l-skip' }),
       present: quiet('lesson.present', () => this.#setPresent(!this.#present), { class: 'sv-l-quiet sv-l-presenter' }),
       notes: h('details', { class: 'sv-l-notes' }, h('summary', {}, t('lesson.notes')), h('div')),
     };
     this.#parts = parts;
-    const tools = h('div', { class: 'sv-l-tools sv-l-head-tools' }, quiet('lesson.all', () => this.#options.home()), parts.present, quiet('lesson.print', () => window.print()));
+    const tools = h(
+      'div',
+      { class: 'sv-l-tools sv-l-head-tools' },
+      quiet('lesson.all', () => this.#options.home()),
+      parts.present,
+      quiet('lesson.print', () => window.print()),
+    );
     this.#root.replaceChildren(
       h(
         'article',
         { class: 'sv-l-player' },
-        h('header', { class: 'sv-l-head' }, h('p', { class: 'sv-l-course' }, h('b', {}, t('lesson.number', { number: lesson.number })), ` ${lesson.title}`), tools),
+        h(
+          'header',
+          { class: 'sv-l-head' },
+          h(
+            'p',
+            { class: 'sv-l-course' },
+            h('b', {}, t('lesson.number', { number: lesson.number })),
+            ` ${lesson.title}`,
+          ),
+          tools,
+        ),
         h('div', { class: 'sv-l-where' }, this.#contents.element, this.#contents.bar),
         parts.step,
-        h('footer', { class: 'sv-l-nav' }, parts.back, parts.next, parts.skip, h('p', { class: 'sv-l-hint' }, t('lesson.keys'))),
+        h(
+          'footer',
+          { class: 'sv-l-nav' },
+          parts.back,
+          parts.next,
+          parts.skip,
+          h('p', { class: 'sv-l-hint' }, t('lesson.keys')),
+        ),
         parts.notes,
       ),
     );
@@ -132,8 +168,22 @@ export class Player {
     const { step } = this;
     const { t } = this.#ctx;
     if (!this.#keep.has(step.id)) this.#keep.set(step.id, {});
-    this.#ask = step.ask ? makeAsk(step, { ctx: this.#ctx, memory: this.#memory }, { committed: () => this.#reveal(), again: () => this.#hide() }) : null;
-    const scene = { host: this.#host, lesson: this.#lesson, step, texts: this.#texts, ctx: this.#ctx, memory: this.#memory, keep: this.#keep.get(step.id) };
+    this.#ask = step.ask
+      ? makeAsk(
+          step,
+          { ctx: this.#ctx, memory: this.#memory },
+          { committed: () => this.#reveal(), again: () => this.#hide() },
+        )
+      : null;
+    const scene = {
+      host: this.#host,
+      lesson: this.#lesson,
+      step,
+      texts: this.#texts,
+      ctx: this.#ctx,
+      memory: this.#memory,
+      keep: this.#keep.get(step.id),
+    };
     this.#stage = makeStage({ ...scene, asks: this.#ask !== null, live: true, moved: () => this.#drawNav() });
     const title = h('h1', { class: 'sv-l-title', tabindex: '-1' }, step.title);
     const lead = index === 0 ? h('p', { class: 'sv-l-question-lead' }, this.#lesson.question) : null;
@@ -143,7 +193,11 @@ export class Player {
     this.#parts.lock = lock;
     this.#parts.step.className = `sv-l-step sv-l-step--${step.figure.kind}`;
     this.#parts.step.replaceChildren(words, figure);
-    this.#pointers = mountPointers(this.#parts.step, { lesson: this.#lesson, ctx: this.#ctx, find: (ref, to) => this.#stage.find(ref, to) });
+    this.#pointers = mountPointers(this.#parts.step, {
+      lesson: this.#lesson,
+      ctx: this.#ctx,
+      find: (ref, to) => this.#stage.find(ref, to),
+    });
     const notes = this.#parts.notes;
     notes.lastChild.replaceChildren(step.note ? block(step.note) : t('lesson.notes.none'));
     if (this.#ask && !this.#ask.open) this.#stage.go(this.#stage.total);
@@ -186,7 +240,8 @@ export class Player {
   }
 
   back() {
-    if (!this.#ask?.open && this.#stage.at > this.#stage.first && !(this.#ask && this.#stage.at === this.#stage.total)) this.#stage.go(this.#stage.at - 1);
+    if (!this.#ask?.open && this.#stage.at > this.#stage.first && !(this.#ask && this.#stage.at === this.#stage.total))
+      this.#stage.go(this.#stage.at - 1);
     else this.#turn(-1);
   }
 
@@ -282,7 +337,13 @@ export class Player {
 
   #layOut() {
     if (this.#handout || this.#root.offsetParent === null) return;
-    this.#handout = makeHandout({ host: this.#host, lesson: this.#lesson, texts: this.#texts, ctx: this.#ctx, memory: this.#memory });
+    this.#handout = makeHandout({
+      host: this.#host,
+      lesson: this.#lesson,
+      texts: this.#texts,
+      ctx: this.#ctx,
+      memory: this.#memory,
+    });
     document.querySelector('.sv-app').append(this.#handout.element);
     this.#theme = document.documentElement.dataset.theme;
     document.documentElement.dataset.theme = 'light'; // paper is white
@@ -300,5 +361,7 @@ export class Player {
 function detailOf(source) {
   const about = source?.meta ?? source?.conditions;
   if (!about) return '';
-  return [about.target, about.device_name ?? about.device, about.dtype, about.created?.slice(0, 10)].filter(Boolean).join(' · ');
+  return [about.target, about.device_name ?? about.device, about.dtype, about.created?.slice(0, 10)]
+    .filter(Boolean)
+    .join(' · ');
 }

@@ -116,7 +116,12 @@ function explanation(ref, lesson, ctx) {
   }
   const work = lesson.sources?.[to];
   if (!work) return null;
-  return [h('b', { lang: 'en' }, work.title), h('p', { lang: 'en' }, `${work.authors}, ${work.year}.`), work.conditions ? h('p', {}, work.conditions) : '', h('p', { class: 'sv-l-about' }, ctx.t('lesson.source.opens'))];
+  return [
+    h('b', { lang: 'en' }, work.title),
+    h('p', { lang: 'en' }, `${work.authors}, ${work.year}.`),
+    work.conditions ? h('p', {}, work.conditions) : '',
+    h('p', { class: 'sv-l-about' }, ctx.t('lesson.source.opens')),
+  ];
 }
 
 /** Under the word, inside the page. */

@@ -1,6 +1,6 @@
 /**
- * A lesson's words as elements. They come as HTML that the server made from Markdown, and are rebuilt here piece by piece
- * from a list of what is allowed, so that nothing else can stand on the page whatever the text holds.
+ * A lesson's words as elements. They come as HTML that the server made from Markdown, and are rebuilt here piece by
+ * piece from a list of what is allowed, so that nothing else can stand on the page whatever the text holds.
  */
 
 import { h } from '../dom.js';

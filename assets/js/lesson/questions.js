@@ -54,31 +54,55 @@ export function mountSurvey(root, stage) {
   };
 
   function form() {
-    const groups = lesson.survey.map((question, index) => options({ ...question, options: [...question.options, unknown], number: index + 1 }, { t }));
+    const groups = lesson.survey.map((question, index) =>
+      options({ ...question, options: [...question.options, unknown], number: index + 1 }, { t }),
+    );
     const send = h('button', { class: 'sv-run', type: 'submit' }, t('lesson.survey.send'));
-    const element = h('form', { class: 'sv-l-form' }, h('p', { class: 'sv-l-about' }, t(`lesson.survey.${figure.phase}`)), ...groups.map((group) => group.element), send);
+    const element = h(
+      'form',
+      { class: 'sv-l-form' },
+      h('p', { class: 'sv-l-about' }, t(`lesson.survey.${figure.phase}`)),
+      ...groups.map((group) => group.element),
+      send,
+    );
     element.addEventListener('submit', (event) => {
       event.preventDefault();
-      const values = groups.map((group, index) => (group.value === null || group.value >= lesson.survey[index].options.length ? -1 : group.value));
-      memory.setAnswers(figure.phase, Object.fromEntries(lesson.survey.map((question, index) => [question.id, values[index]])));
+      const values = groups.map((group, index) =>
+        group.value === null || group.value >= lesson.survey[index].options.length ? -1 : group.value,
+      );
+      memory.setAnswers(
+        figure.phase,
+        Object.fromEntries(lesson.survey.map((question, index) => [question.id, values[index]])),
+      );
       draw(true);
     });
     return element;
   }
 
   function handedIn(given) {
-    const again = h('button', { class: 'sv-l-quiet', type: 'button', onClick: () => {
-      memory.setAnswers(figure.phase, undefined);
-      draw();
-    } }, t('lesson.survey.again'));
-    if (figure.phase === 'before') return h('div', {}, h('p', { class: 'sv-l-caption', tabindex: '-1' }, t('lesson.survey.thanks')), again);
+    const again = h(
+      'button',
+      {
+        class: 'sv-l-quiet',
+        type: 'button',
+        onClick: () => {
+          memory.setAnswers(figure.phase, undefined);
+          draw();
+        },
+      },
+      t('lesson.survey.again'),
+    );
+    if (figure.phase === 'before')
+      return h('div', {}, h('p', { class: 'sv-l-caption', tabindex: '-1' }, t('lesson.survey.thanks')), again);
     return h('div', {}, outcome(memory.answers('before'), given), again);
   }
 
   function outcome(before, after) {
     const right = (answers) => lesson.survey.filter((question) => answers?.[question.id] === question.answer).length;
     const of = lesson.survey.length;
-    const said = before ? t('lesson.survey.both', { before: right(before), after: right(after), of }) : t('lesson.survey.only', { after: right(after), of });
+    const said = before
+      ? t('lesson.survey.both', { before: right(before), after: right(after), of })
+      : t('lesson.survey.only', { after: right(after), of });
     const names = before ? ['question', 'before', 'after', 'right'] : ['question', 'after', 'right'];
     const cells = (question) => ({
       before: () => answer(question, before?.[question.id]),
@@ -88,7 +112,14 @@ export function mountSurvey(root, stage) {
     const row = (question) => {
       const head = h('th', { scope: 'row' });
       head.append(flat(question.html));
-      return h('tr', {}, head, ...names.slice(1).map((name) => h('td', { 'data-name': t(`lesson.survey.column.${name}`) }, cells(question)[name]())));
+      return h(
+        'tr',
+        {},
+        head,
+        ...names
+          .slice(1)
+          .map((name) => h('td', { 'data-name': t(`lesson.survey.column.${name}`) }, cells(question)[name]())),
+      );
     };
     const table = h(
       'table',
@@ -102,8 +133,22 @@ export function mountSurvey(root, stage) {
   function answer(question, index) {
     const right = index === question.answer;
     const known = index !== undefined && index >= 0;
-    const sign = h('span', { class: `sv-l-mark ${right ? 'sv-l-mark--right' : 'sv-l-mark--other'}` }, right ? '✓' : known ? '–' : '?');
-    const box = h('span', {}, sign, ' ', h('span', { class: 'sv-hush' }, t(right ? 'lesson.survey.is_right' : known ? 'lesson.survey.is_other' : 'lesson.survey.is_open')));
+    const sign = h(
+      'span',
+      { class: `sv-l-mark ${right ? 'sv-l-mark--right' : 'sv-l-mark--other'}` },
+      right ? '✓' : known ? '–' : '?',
+    );
+    const box = h(
+      'span',
+      {},
+      sign,
+      ' ',
+      h(
+        'span',
+        { class: 'sv-hush' },
+        t(right ? 'lesson.survey.is_right' : known ? 'lesson.survey.is_other' : 'lesson.survey.is_open'),
+      ),
+    );
     box.append(known ? choice(question, index) : t('lesson.survey.unknown'));
     return box;
   }
@@ -152,11 +197,20 @@ export function mountQuiz(root, stage) {
     if (chosen === null) return;
     group.rows[question.answer].classList.add('sv-l-option--right');
     group.rows[question.answer].append(h('span', { class: 'sv-l-option-note' }, t('lesson.quiz.right')));
-    if (chosen !== question.answer) group.rows[chosen].append(h('span', { class: 'sv-l-option-note' }, t('lesson.quiz.yours')));
-    const again = h('button', { class: 'sv-l-quiet', type: 'button', onClick: () => {
-      put(undefined);
-      box.querySelector('input')?.focus();
-    } }, t('lesson.ask.again'));
+    if (chosen !== question.answer)
+      group.rows[chosen].append(h('span', { class: 'sv-l-option-note' }, t('lesson.quiz.yours')));
+    const again = h(
+      'button',
+      {
+        class: 'sv-l-quiet',
+        type: 'button',
+        onClick: () => {
+          put(undefined);
+          box.querySelector('input')?.focus();
+        },
+      },
+      t('lesson.ask.again'),
+    );
     const verdict = h('b', {}, t(chosen === question.answer ? 'lesson.quiz.agree' : 'lesson.quiz.differ'));
     box.append(h('div', { class: 'sv-l-feedback', tabindex: '-1' }, verdict, block(question.feedback)), again);
   }

@@ -13,13 +13,14 @@ export function cut(ndjson, to = null) {
 
 /**
  * A live run beside the recorded one: {same, verdicts, at, tokens, changes}. `same`: token for token the same text;
- * `verdicts`: every draft met the same fate; `at`: the first token that differs, from 1; `changes`: conditions that differ,
- * each {name, before, now}.
+ * `verdicts`: every draft met the same fate; `at`: the first token that differs, from 1; `changes`: conditions that
+ * differ, each {name, before, now}.
  */
 export function compare(recorded, live) {
   const [before, now] = [recorded, live].map((trace) => trace.entries.map((entry) => entry.id));
   const at = firstDifference(before, now);
-  const fates = (trace) => JSON.stringify(trace.rounds.map((round) => round.nodes.map((node) => [node.id, node.status])));
+  const fates = (trace) =>
+    JSON.stringify(trace.rounds.map((round) => round.nodes.map((node) => [node.id, node.status])));
   return {
     same: at === null,
     verdicts: fates(recorded) === fates(live),

@@ -1,7 +1,7 @@
 /**
- * One round again, many times, from the laws stored in its trace. The drafts of a round hang from one another, and a trace
- * keeps the laws of the path that was taken; so lengths are rolled with the drafts as they stood and fresh draws u, and the
- * first token is rolled whole: a fresh draft from q, a fresh u, a fresh residual.
+ * One round again, many times, from the laws stored in its trace. The drafts of a round hang from one another, and a
+ * trace keeps the laws of the path that was taken; so lengths are rolled with the drafts as they stood and fresh draws
+ * u, and the first token is rolled whole: a fresh draft from q, a fresh u, a fresh residual.
  */
 
 import { h, say } from '../dom.js';
@@ -22,20 +22,44 @@ export function mountReroll(root, stage) {
   let rolled = 0;
   const said = h('p', { class: 'sv-l-caption', role: 'status' });
   const lengths = histogram(ctx.t('lesson.reroll.lengths'), lengthNames(chain, round, ctx), ctx);
-  const firsts = histogram(ctx.t('lesson.reroll.first'), laws.ids.map((id) => quote(trace.text(id), ctx.t)), ctx);
+  const firsts = histogram(
+    ctx.t('lesson.reroll.first'),
+    laws.ids.map((id) => quote(trace.text(id), ctx.t)),
+    ctx,
+  );
   const seed = h('span', { class: 'sv-l-seed' });
   const roll = (n) => {
     rolled = n;
     draw();
     stage.moved?.(stops.findIndex((stop) => stop >= n));
   };
-  const buttons = stops.slice(1).map((n) => h('button', { class: 'sv-l-quiet', type: 'button', onClick: () => roll(n) }, ctx.t('lesson.reroll.times', { n })));
-  const fresh = h('button', { class: 'sv-l-quiet', type: 'button', onClick: () => {
-    keep.seed += 1;
-    draw();
-  } }, ctx.t('lesson.reroll.fresh'));
+  const buttons = stops
+    .slice(1)
+    .map((n) =>
+      h('button', { class: 'sv-l-quiet', type: 'button', onClick: () => roll(n) }, ctx.t('lesson.reroll.times', { n })),
+    );
+  const fresh = h(
+    'button',
+    {
+      class: 'sv-l-quiet',
+      type: 'button',
+      onClick: () => {
+        keep.seed += 1;
+        draw();
+      },
+    },
+    ctx.t('lesson.reroll.fresh'),
+  );
   root.append(
-    h('p', { class: 'sv-l-prompt' }, h('b', {}, ctx.t('lesson.reroll.where', { round: figure.round })), ' ', chain.map((index) => quote(trace.text(round.nodes[index].id), ctx.t)).join(' '), ' ', ctx.badge(trace.origin, trace)),
+    h(
+      'p',
+      { class: 'sv-l-prompt' },
+      h('b', {}, ctx.t('lesson.reroll.where', { round: figure.round })),
+      ' ',
+      chain.map((index) => quote(trace.text(round.nodes[index].id), ctx.t)).join(' '),
+      ' ',
+      ctx.badge(trace.origin, trace),
+    ),
     h('div', { class: 'sv-l-tools' }, ...buttons, fresh, seed),
     h('div', { class: 'sv-l-laws' }, lengths.element, firsts.element),
     said,
@@ -45,10 +69,23 @@ export function mountReroll(root, stage) {
   function draw() {
     const counts = rollAll(rolled, keep.seed, chain, round, laws);
     lengths.paint(counts.lengths, lengthLaw(chain, round), rolled);
-    firsts.paint(counts.firsts, laws.p.map((value) => value / sum(laws.p)), rolled);
+    firsts.paint(
+      counts.firsts,
+      laws.p.map((value) => value / sum(laws.p)),
+      rolled,
+    );
     say(seed, ctx.t('lesson.reroll.seed', { seed: keep.seed }));
     const kept = counts.kept / Math.max(rolled, 1);
-    say(said, rolled ? ctx.t('lesson.reroll.said', { n: rolled, kept: number(kept, ctx.lang(), 3), beta: probability(overlap(laws.p, laws.q), ctx.lang()) }) : ctx.t('lesson.reroll.before'));
+    say(
+      said,
+      rolled
+        ? ctx.t('lesson.reroll.said', {
+            n: rolled,
+            kept: number(kept, ctx.lang(), 3),
+            beta: probability(overlap(laws.p, laws.q), ctx.lang()),
+          })
+        : ctx.t('lesson.reroll.before'),
+    );
   }
 
   draw();
@@ -71,7 +108,9 @@ function chainOf(round) {
 
 /** Names of the lengths; a chain that goes on beyond what was judged ends in "k or more". */
 function lengthNames(chain, round, { t }) {
-  return Array.from({ length: chain.length + 1 }, (_, count) => t(isOpen(count, chain, round) ? 'lesson.reroll.more' : 'lesson.reroll.kept', { n: count }));
+  return Array.from({ length: chain.length + 1 }, (_, count) =>
+    t(isOpen(count, chain, round) ? 'lesson.reroll.more' : 'lesson.reroll.kept', { n: count }),
+  );
 }
 
 function isOpen(count, chain, round) {
@@ -111,10 +150,21 @@ function histogram(title, names, ctx) {
     const fill = h('i');
     const mark = h('b');
     const value = h('span', { class: 'sv-l-law-value' });
-    const element = h('li', {}, h('span', { class: 'sv-l-law-name' }, name), h('span', { class: 'sv-l-across', 'aria-hidden': 'true' }, fill, mark), value);
+    const element = h(
+      'li',
+      {},
+      h('span', { class: 'sv-l-law-name' }, name),
+      h('span', { class: 'sv-l-across', 'aria-hidden': 'true' }, fill, mark),
+      value,
+    );
     return { element, fill, mark, value };
   });
-  const element = h('section', {}, h('h2', {}, title), h('ol', { class: 'sv-l-across-list' }, ...rows.map((row) => row.element)));
+  const element = h(
+    'section',
+    {},
+    h('h2', {}, title),
+    h('ol', { class: 'sv-l-across-list' }, ...rows.map((row) => row.element)),
+  );
   return {
     element,
     paint(counts, law, n) {
@@ -122,7 +172,10 @@ function histogram(title, names, ctx) {
         const share = n ? counts[index] / n : 0;
         row.fill.style.width = `${share * 100}%`;
         row.mark.style.left = `${law[index] * 100}%`;
-        row.value.textContent = ctx.t('lesson.reroll.row', { count: counts[index], expected: ctx.number(n * law[index], n < 100 ? 1 : 0) });
+        row.value.textContent = ctx.t('lesson.reroll.row', {
+          count: counts[index],
+          expected: ctx.number(n * law[index], n < 100 ? 1 : 0),
+        });
       });
     },
   };

@@ -4,6 +4,7 @@ import { h } from '../dom.js';
 import { Bundle } from '../trace.js';
 import { FIGURES, requestsOf, tracesOf } from './figures.js';
 import { makeLive } from './live.js';
+import { tileOf } from './tiles.js';
 
 /** Kinds that bring their own buttons to move with. */
 const OWN_BUTTONS = new Set(['tiles', 'kv', 'reroll', 'certainty', 'cost', 'race', 'compare']);
@@ -43,9 +44,18 @@ export function makeStage(scene) {
     settle(next);
   };
   mount(recorded);
-  if (view.total > 0 && scene.live && !OWN_BUTTONS.has(figure.kind)) buttons = makeButtons(ctx, () => [at, view.total], go);
+  if (view.total > 0 && scene.live && !OWN_BUTTONS.has(figure.kind))
+    buttons = makeButtons(ctx, () => [at, view.total], go);
   if (buttons) element.append(buttons.element);
-  const live = scene.live && requestsOf(figure).length ? makeLive(twin(), requestsOf(figure), recorded.map((text) => Bundle.of(text)), scene) : null;
+  const live =
+    scene.live && requestsOf(figure).length
+      ? makeLive(
+          twin(),
+          requestsOf(figure),
+          recorded.map((text) => Bundle.of(text)),
+          scene,
+        )
+      : null;
   if (live) element.append(live.element);
   go(asks ? 0 : view.first);
 
@@ -87,7 +97,7 @@ export function makeStage(scene) {
     find(ref, to) {
       const found = view.find?.(ref, to);
       if (found?.length) return found;
-      if (ref === 'tile') return [...root.querySelectorAll(`[data-at="${CSS.escape(to.replace(/\.emitted$/, '.own'))}"]`)];
+      if (ref === 'tile') return [...root.querySelectorAll(`[data-at="${CSS.escape(tileOf(to))}"]`)];
       return ref === 'formula' ? [...root.querySelectorAll(`[data-part~="${CSS.escape(to)}"]`)] : [];
     },
     lock(locked) {
@@ -117,9 +127,23 @@ function empty(element) {
 /** Back and forth inside the figure. */
 function makeButtons({ t }, place, go) {
   const said = h('span', { class: 'sv-l-place' });
-  const button = (name, by) => h('button', { class: 'sv-l-quiet', type: 'button', 'aria-label': t(`lesson.move.${name}`), onClick: () => go(place()[0] + by) }, name === 'back' ? '‹' : '›');
+  const button = (name, by) =>
+    h(
+      'button',
+      {
+        class: 'sv-l-quiet',
+        type: 'button',
+        'aria-label': t(`lesson.move.${name}`),
+        onClick: () => go(place()[0] + by),
+      },
+      name === 'back' ? '‹' : '›',
+    );
   const [back, next] = [button('back', -1), button('next', 1)];
-  const whole = h('button', { class: 'sv-l-quiet', type: 'button', onClick: () => go(place()[1]) }, t('lesson.move.all'));
+  const whole = h(
+    'button',
+    { class: 'sv-l-quiet', type: 'button', onClick: () => go(place()[1]) },
+    t('lesson.move.all'),
+  );
   return {
     element: h('div', { class: 'sv-l-tools sv-l-moves' }, back, said, next, whole),
     draw() {

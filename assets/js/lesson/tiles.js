@@ -34,7 +34,8 @@ export function mountTiles(root, stage) {
     total: whole - begin,
     first: figure.start === 'hidden' ? 0 : whole - begin,
     go: (position) => board.step(begin + position - at),
-    find: (ref, target) => (ref === 'tile' ? [...box.querySelectorAll(`[data-at="${CSS.escape(tileOf(target))}"]`)] : []),
+    find: (ref, target) =>
+      ref === 'tile' ? [...box.querySelectorAll(`[data-at="${CSS.escape(tileOf(target))}"]`)] : [],
     keys: { r: board.reveal, p: board.play },
     show(bundles) {
       recorded = false;
@@ -58,7 +59,15 @@ export function tileOf(target) {
 export function promptOf(trace, ctx, { badged = false } = {}) {
   const text = h('span', { class: 'sv-l-given' });
   drawRunning(text, trace.meta.prompt_text ?? '');
-  return h('p', { class: 'sv-l-prompt' }, h('b', {}, ctx.t('lesson.prompt')), ' ', text, ' ', badged ? ctx.badge(trace.origin, trace) : '');
+  return h(
+    'p',
+    { class: 'sv-l-prompt' },
+    h('b', {}, ctx.t('lesson.prompt')),
+    ' ',
+    text,
+    ' ',
+    badged ? ctx.badge(trace.origin, trace) : '',
+  );
 }
 
 function startOf(trace, from) {
