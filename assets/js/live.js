@@ -59,6 +59,8 @@ class Live {
     });
     host.watch('value', () => this.#run?.take(host.props.value));
     this.#paintFirst(state.get('preset'));
+    // A lesson that is left opens its run here.
+    host.open = (text) => this.#import(text);
     this.#poll();
   }
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Dialog, Page, Request, expect, sync_playwright
 
 from spec_viz.models import weights
 from spec_viz.models.catalogue import DEFAULT
@@ -86,7 +86,7 @@ def visit(browser: Browser) -> Iterator[Visit]:
         page.on("request", lambda request: _note_elsewhere(request, seen))
         page.on("pageerror", lambda error: seen.append(f"error in the page: {error}"))
         page.on("console", lambda message: _note_error(message, seen))
-        page.on("dialog", lambda dialog: (seen.append(f"dialog: {dialog.message}"), dialog.dismiss()))
+        page.on("dialog", lambda dialog: _dismiss(dialog, seen))
         page.goto(address)
         return page
 
@@ -122,3 +122,8 @@ def _until_answered(address: str, app: subprocess.Popen[bytes], seconds: float =
         except OSError:
             time.sleep(0.2)
     raise AssertionError("the app does not answer")
+
+
+def _dismiss(dialog: Dialog, seen: list[str]) -> None:
+    seen.append(f"dialog: {dialog.message}")
+    dialog.dismiss()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -45,7 +46,7 @@ def test_a_trace_is_opened_as_a_recording_and_kept_again(visit: Visit, recorded:
     assert kept.same_as(loads(sent)[0])
 
 
-REFUSED = {
+REFUSED: dict[str, tuple[str | bytes, str]] = {
     "broken": ("{not json", "error.bad_trace"),
     "empty": ("", "error.bad_trace"),
     "another file": (b"\x89PNG\r\n\x1a\n\x00\xff\xfe", "error.bad_trace"),
@@ -77,7 +78,7 @@ def test_a_file_that_is_no_trace_gets_one_sentence_and_the_board_stays(
         page.evaluate("document.querySelector('.sv-alert').textContent = ''")
     open_trace(page, small_trace(["a", "b", "c", "d"]))
     expect(tiles(page)).to_have_count(6)
-    expect(page.get_by_role("alert")).to_have_text("")
+    expect(page.locator(".sv-alert")).to_have_text("")
 
 
 def look_everywhere(page: Page) -> None:
@@ -98,7 +99,9 @@ def look_everywhere(page: Page) -> None:
 def test_a_hostile_trace_is_only_text(visit: Visit, recorded: str, drafter: str) -> None:
     page = drawn(visit(recorded))
     attack = " ".join(ATTACKS)
-    meta = {name: attack for name in ("target", "prompt_text", "device", "device_name", "dtype", "created", "rule")}
+    meta: dict[str, Any] = dict.fromkeys(
+        ("target", "prompt_text", "device", "device_name", "dtype", "created", "rule"), attack
+    )
     meta |= {"drafter": drafter, "drafter_options": {"script": attack, attack: attack}, "chat": False}
     sent = small_trace(ATTACKS, **meta).replace('"run": "small"', f'"run": {json.dumps(attack)}')
     open_trace(page, sent)

@@ -19,7 +19,8 @@ pytestmark = pytest.mark.browser
 SPOKEN = """
 () => {
   const said = [];
-  const walk = document.createTreeWalker(document.querySelector('.sv-app'), NodeFilter.SHOW_TEXT | NodeFilter.SHOW_ELEMENT);
+  const shown = NodeFilter.SHOW_TEXT | NodeFilter.SHOW_ELEMENT;
+  const walk = document.createTreeWalker(document.querySelector('.sv-app'), shown);
   for (let node = walk.nextNode(); node; node = walk.nextNode()) {
     if (node.nodeType === Node.TEXT_NODE) said.push(node.data);
     else for (const name of ['aria-label', 'title', 'placeholder', 'aria-valuetext', 'alt']) {
@@ -126,7 +127,8 @@ HOSTILE = [
     "gamma=1e99&temperature=nan&seed=-5&top_k=Infinity&top_p=0x1&max_new_tokens=${alert(1)}",
     "race=constructor&chat=__proto__&options=__proto__:1,constructor:2&hide=<script>,tools,toString",
     "gamma=999999&temperature=99&max_new_tokens=100000&seed=9999999999999999&top_p=0.00001",
-    "prompt=<img src=x onerror=alert(1)>${alert(2)}`${alert(3)}`{{alert(4)}}\u202eabc&script='\"><script>alert(5)</script>",
+    "prompt=<img src=x onerror=alert(1)>${alert(2)}`${alert(3)}`{{alert(4)}}\u202eabc"
+    "&script='\"><script>alert(5)</script>",
     "lang=" + "v" * 3000 + "&__theme=javascript:alert(1)",
 ]
 

@@ -111,4 +111,4 @@ def test_a_fault_in_the_engine_is_told_and_the_next_run_works(
     slow.pause = 0.0
     start(page)
     expect(page.locator(".sv-board-finish")).to_have_text(EN("board.finish.length"))
-    expect(page.get_by_role("alert")).to_have_text("")
+    expect(page.locator(".sv-alert")).to_have_text("")

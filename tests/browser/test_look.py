@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from spec_viz.ui.wording import words
 from tests.browser.acts import EN, drawn, open_questions, press, tiles
 from tests.browser.conftest import Visit
 
@@ -45,8 +44,10 @@ def test_a_phone_never_scrolls_sideways(visit: Visit, recorded: str, language: s
     expect(page.locator(".sv-inspector--open")).to_be_visible()
     assert overflow(page) <= 0
     press(page, "Escape")
-    page.get_by_role("link", name=words(language)("shell.place.about")).click()
-    assert overflow(page) <= 0
+    for link in page.locator("nav.sv-places a").all():
+        link.click()
+        expect(link).to_have_attribute("aria-current", "page")
+        assert overflow(page) <= 0, link.inner_text()
 
 
 def test_a_finger_finds_the_controls(visit: Visit, recorded: str) -> None:
@@ -62,6 +63,7 @@ def test_a_finger_finds_the_controls(visit: Visit, recorded: str) -> None:
 
 def test_a_phone_steps_by_the_bar(visit: Visit, recorded: str) -> None:
     page = drawn(visit(recorded, viewport=PHONE, has_touch=True, is_mobile=True))
+    page.locator(".sv-board-bar").evaluate("(bar) => bar.scrollIntoView()")
     page.get_by_role("button", name=EN("board.do.home")).tap()
     expect(tiles(page)).to_have_count(0)
     page.get_by_role("button", name=EN("board.do.next"), exact=True).tap()
@@ -100,7 +102,7 @@ def test_axe_finds_nothing_serious(visit: Visit, recorded: str, theme: str) -> N
 
 
 def serious(page: Page) -> list[str]:
-    """What axe calls serious or critical: the rule and where it is broken. Plotly's drawings have a text beside them."""
+    """What axe calls serious or critical: the rule and the place. Plotly's drawings have a text beside them."""
     found = page.evaluate(
         """() => axe.run({include: ['.sv-app'], exclude: ['.js-plotly-plot']}, {resultTypes: ['violations']})
           .then((result) => result.violations.filter(({impact}) => ['serious', 'critical'].includes(impact))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,20 +20,19 @@ LONG = "drafter=none&max_new_tokens=256&chat=0"
 WATCH = """
 () => {
   window.arrivals = 0;
-  new MutationObserver(() => { window.arrivals += 1; }).observe(document.querySelector('.sv-rows'), { childList: true });
+  const rows = document.querySelector('.sv-rows');
+  new MutationObserver(() => { window.arrivals += 1; }).observe(rows, { childList: true });
 }
 """
 
 
 @pytest.fixture(scope="module", autouse=True)
-def warm(live: str, browser: Browser) -> Iterator[None]:
+def warm(live: str, browser: Browser) -> None:
     """Wait, as a person would, until the page lets one run."""
     page = browser.new_page()
     page.goto(live)
     expect(page.locator(".sv-run")).to_have_attribute("aria-disabled", "false", timeout=LOADING)
     page.close()
-    return
-    yield
 
 
 def ready(page: Page) -> Page:

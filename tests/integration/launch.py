@@ -15,6 +15,6 @@ def served(room: Room) -> Iterator[str]:
     page = build(room)
     page.launch(**launch_options(room), prevent_thread_lock=True, server_name="127.0.0.1")
     try:
-        yield page.local_url.rstrip("/")
+        yield str(page.local_url).rstrip("/")
     finally:
         page.close(verbose=False)

@@ -42,7 +42,8 @@ def loaded() -> Loaded:
         pad_token_id=0,
     )
     torch.manual_seed(3)
-    model: Any = LlamaForCausalLM(config).eval()
+    model: Any = LlamaForCausalLM(config)
+    model.eval()
     model.model.embed_tokens.weight.data *= 10
     return Loaded(model, tokenizer, find(DEFAULT), torch.device("cpu"), "test", torch.float32, 1234, False)
 
@@ -79,8 +80,8 @@ class Gate:
 def ready_room(patch: pytest.MonkeyPatch, limits: Limits | None = None) -> Room:
     """A room that has loaded the tiny model in its own way."""
     with patch.context() as during:
-        during.setattr(weights, "fetch", lambda name, progress: None)
-        during.setattr(load, "load", lambda name: loaded())
+        during.setattr(weights, "fetch", lambda *_: None)
+        during.setattr(load, "load", lambda _: loaded())
         room = Room(limits)
         room.warm().join()
     assert room.state()["ready"], room.state()

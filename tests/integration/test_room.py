@@ -96,7 +96,8 @@ def test_a_run_longer_than_the_host_allows_is_stopped(monkeypatch: pytest.Monkey
 
 # ---------------------------------------------------------------- bad input
 
-WORDLESS = ["", "   \n\t", None, 5, [], {"a": 1}, "\x00\x04", "\ud800"]
+ABSURD: list[Any] = [NAN, INFINITY, -INFINITY, 1e99, -1, "12", True, [], {}, 10**400]
+WORDLESS: list[Any] = ["", "   \n\t", None, 5, [], {"a": 1}, "\x00\x04", "\ud800"]
 REFUSED: list[tuple[dict[str, Any], str]] = [
     *[({"prompt": prompt}, "error.empty_prompt") for prompt in WORDLESS],
     ({"prompt": "x" * 8001}, "error.prompt_too_many_letters"),
@@ -119,7 +120,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     *[
         ({name: value}, "error.bad_number")
         for name in ("gamma", "temperature", "top_p", "top_k", "repetition_penalty", "seed", "max_new_tokens")
-        for value in (NAN, INFINITY, -INFINITY, 1e99, -1, "12", True, [], {}, 10**400)
+        for value in ABSURD
     ],
     ({"gamma": 0}, "error.bad_number"),
     ({"gamma": 2.5}, "error.bad_number"),

@@ -19,7 +19,7 @@ ROOT = ASSETS.parent
 SCRIPTS = sorted((ASSETS / "js").glob("*.js"))
 PYTHON = sorted((ROOT / "spec_viz").rglob("*.py"))
 AREA_NAMES = {key.split(".")[0] for key in words("en").table}
-# A quoted dotted name that begins with the name of an area is a key: 'board.why', "error.unknown", `number.${key}.help`.
+# A quoted dotted name that begins with an area's name is a key: 'board.why', "error.unknown", `number.${key}.help`.
 QUOTED = re.compile(rf"""(['"`])((?:{"|".join(sorted(AREA_NAMES))})\.[\w.]*(?:\$?\{{[^}}]*\}}[\w.]*)*)\1""")
 HOLE = re.compile(r"\$?\{[^}]*\}")
 

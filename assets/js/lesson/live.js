@@ -4,6 +4,8 @@ import { h, say } from '../dom.js';
 import { Run } from '../run.js';
 import { compare } from './recording.js';
 
+const POLL = 2000;
+
 /**
  * `view` draws: show(bundles), refresh(), finish(texts) -> whether the figure could be drawn from them, back().
  * `recorded` are the bundles to compare with. Returns {element, take(text), stop()}.
@@ -21,26 +23,41 @@ export function makeLive(view, requests, recorded, { host, ctx }) {
   );
   let runs = [];
   let run = null;
-  let asking = false;
+  let waiting = false; // for the model to be loaded
 
-  start.addEventListener('click', () => (run ? run.stop() : begin()));
+  start.addEventListener('click', () => {
+    if (run) run.stop();
+    else if (waiting) giveUp();
+    else begin();
+  });
   back.addEventListener('click', () => {
     back.hidden = true;
     said.replaceChildren();
     view.back();
   });
 
+  /** Wait for the model, then run. The button gives up meanwhile. */
   async function begin() {
-    if (asking) return;
-    asking = true;
-    const answer = await readiness();
-    asking = false;
-    if (!answer.ready) {
+    waiting = true;
+    back.hidden = true;
+    start.textContent = t('control.stop');
+    while (waiting) {
+      const answer = await readiness();
+      if (!waiting) return;
+      if (answer.ready) break;
       say(said, t(answer.key, answer.args));
-      return;
+      await new Promise((resolve) => setTimeout(resolve, POLL));
     }
+    if (!waiting) return;
+    waiting = false;
     runs = [];
     next();
+  }
+
+  function giveUp() {
+    waiting = false;
+    start.textContent = t('lesson.live.run');
+    say(said, '');
   }
 
   async function readiness() {
@@ -116,6 +133,7 @@ export function makeLive(view, requests, recorded, { host, ctx }) {
     element,
     take: (text) => run?.take(text),
     stop() {
+      waiting = false;
       if (run) run.stop();
       run = null;
     },
