@@ -509,8 +509,8 @@ class Board {
   #hears(target) {
     if (!this.#steps.total || !this.#root.isConnected || this.#root.offsetParent === null) return false;
     if (target.closest?.('input, textarea, select, [contenteditable="true"], dialog')) return false;
-    // Whoever has just pressed Run goes on with the arrows; a button's own keys are left to it.
-    return target === document.body || this.#root.contains(target) || target.matches('button, a, summary');
+    // A click on bare page lands on main, one on Run stays there, and both go on with the arrows; a button keeps its own keys.
+    return target === document.body || this.#root.contains(target) || target.matches('main, button, a, summary');
   }
 
   destroy() {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import subprocess
 import sys
 import time
@@ -18,7 +17,7 @@ from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Dialog,
 from spec_viz.models import weights
 from spec_viz.models.catalogue import DEFAULT
 from spec_viz.ui.room import Room
-from tests.integration.launch import served
+from tests.integration.launch import LOCAL, free_port, served
 
 ROOT = Path(__file__).parents[2]
 FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
@@ -49,10 +48,10 @@ def live() -> Iterator[str]:
             weights.fetch(DEFAULT)
         except weights.WeightsError as problem:
             pytest.skip(f"the weights of {DEFAULT} cannot be had: {problem}")
-    port = _free_port()
-    env = {**os.environ, "GRADIO_SERVER_PORT": str(port), "GRADIO_SERVER_NAME": "127.0.0.1"}
+    port = free_port()
+    env = {**os.environ, "GRADIO_SERVER_PORT": str(port), "GRADIO_SERVER_NAME": LOCAL}
     app = subprocess.Popen([sys.executable, "app.py"], cwd=ROOT, env=env)
-    address = f"http://127.0.0.1:{port}"
+    address = f"http://{LOCAL}:{port}"
     try:
         _until_answered(address, app)
         yield address
@@ -104,12 +103,6 @@ def _note_elsewhere(request: Request, seen: list[str]) -> None:
 def _note_error(message: ConsoleMessage, seen: list[str]) -> None:
     if message.type == "error" and not HARMLESS.search(message.text):
         seen.append(f"console: {message.text}")
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
 
 
 def _until_answered(address: str, app: subprocess.Popen[bytes], seconds: float = 90) -> None:
