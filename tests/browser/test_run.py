@@ -57,15 +57,13 @@ def kept(page: Page) -> tuple[Trace, ...]:
     return loads(Path(download.value.path()).read_text(encoding="utf-8"))
 
 
-def test_a_run_streams_onto_the_board_and_is_judged(visit: Visit, live: str) -> None:
-    page = ready(visit(f"{live}/?gamma=4&max_new_tokens=48&race=1&chat=0&preset="))
-    page.evaluate(WATCH)
+def test_a_run_comes_onto_the_board_and_is_judged(visit: Visit, live: str) -> None:
+    page = ready(visit(f"{live}/?gamma=4&max_new_tokens=24&race=1&chat=0&preset="))
     prompt = "one two three four five six, one two three four"
     ask(page, prompt)
     expect(page.get_by_role("button", name=EN("control.stop"), exact=True)).to_be_visible()
     expect(tiles(page).first).to_be_visible(timeout=RUNNING)
     expect(page.locator(".sv-board-finish")).to_have_text(EN("board.finish.length"), timeout=RUNNING)
-    assert page.evaluate("window.arrivals") >= 3
     expect(page.locator(".sv-board-badge")).to_contain_text(EN("shell.badge.measured"))
     # The verdict waits for the baseline.
     ended(page, "length")
@@ -74,7 +72,7 @@ def test_a_run_streams_onto_the_board_and_is_judged(visit: Visit, live: str) -> 
     expect(page.locator(".sv-number", has_text=EN("number.tokens_per_second")).first).to_contain_text("/")
     expect(page.locator(".sv-chart-plot .main-svg").first).to_be_visible()
     run, plain = kept(page)
-    assert (run.meta["prompt_text"], len(run.output)) == (prompt, 48)
+    assert (run.meta["prompt_text"], len(run.output)) == (prompt, 24)
     assert plain.output == run.output
     assert page.locator(".sv-finished-text").inner_text().startswith(prompt)
     expect(rows(page)).to_have_count(len(run.rounds))
@@ -123,10 +121,11 @@ def test_a_prompt_longer_than_the_context_is_told(visit: Visit, live: str) -> No
     expect(page.get_by_role("button", name=EN("control.run"), exact=True)).to_have_attribute("aria-disabled", "false")
 
 
-def test_stop_keeps_the_rounds_that_were_made(visit: Visit, live: str) -> None:
+def test_rounds_stream_in_and_stop_keeps_those_that_were_made(visit: Visit, live: str) -> None:
     page = ready(visit(f"{live}/?{LONG}&preset="))
+    page.evaluate(WATCH)
     ask(page, "Count upwards: 1, 2, 3,")
-    expect(rows(page).nth(3)).to_be_attached(timeout=RUNNING)
+    page.wait_for_function("window.arrivals >= 3", timeout=RUNNING)
     made = rows(page).count()
     page.get_by_role("button", name=EN("control.stop"), exact=True).click()
     ended(page, "stopped")
