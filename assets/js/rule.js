@@ -15,10 +15,7 @@ export function judgement(trace, round, index, ctx) {
   const other = verdict === 'rejected' ? round.insteadOf(index) : null;
   const y = other ? quote(trace.text(other.id), t) : draft;
   if (trace.meta.temperature === 0) return t(`inspector.rule.greedy.${verdict}`, { draft, y });
-  if (MATCHING.has(trace.meta.rule)) {
-    const known = node.u == null ? 'unknown' : 'match';
-    return t(`inspector.rule.${known}.${verdict}`, { draft, y, u: drawn(node.u, ctx) });
-  }
+  if (MATCHING.has(trace.meta.rule)) return t(`inspector.rule.match.${verdict}`, { draft, y });
   if (RATIO.has(trace.meta.rule) && node.u != null && node.p != null && node.q > 0) return ratio(node, draft, verdict, ctx);
   if (node.u != null && node.accept != null) {
     return t(`inspector.rule.chance.${verdict}`, { draft, u: drawn(node.u, ctx), accept: probability(node.accept, ctx.lang()) });

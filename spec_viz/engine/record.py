@@ -59,7 +59,7 @@ def record(
         kind,
         _probability(p[place, verdict.token]),
         _raw(logits, lse, place, verdict.token),
-        _clamp(verdict.u),
+        None if verdict.u is None else _clamp(verdict.u),
         tops[place],
     )
     return Round(

@@ -23,7 +23,7 @@ RESIDUAL_FLOOR = 1e-8
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """One draft's verdict: the numbers it was judged by; a discarded draft has no draw."""
+    """One draft's verdict: the numbers it was judged by; u where the rule compares one with the chance to accept."""
 
     status: Status
     p: float
@@ -42,7 +42,7 @@ class Verdict:
     accepted: int
     token: int
     kind: Literal["correction", "bonus"]
-    u: float
+    u: float | None
 
 
 Rule = Callable[[Tensor, Proposal, Draws], Verdict]
@@ -52,15 +52,14 @@ def match(p: Tensor, proposal: Proposal, draws: Draws) -> Verdict:
     """Sample y ~ p at each place; keep the draft iff it is y, else emit y itself (one-hot drafts; algorithms §1.4)."""
     judged: list[Judged] = []
     for place, draft in enumerate(proposal.tokens):
-        u = draws.by_position(place)
-        own = pick(p[place], u)
+        own = draws.own(p[place], place)
         keep = float(p[place, draft])
         if own != draft:
-            judged.append(Judged("rejected", keep, 1.0, keep, u, keep, residual(p[place], _one_hot(p[place], draft))))
-            return Verdict(_with_discarded(judged, p, proposal), place, own, "correction", u)
-        judged.append(Judged("accepted", keep, 1.0, keep, u, keep))
-    u = draws.by_position(len(proposal))
-    return Verdict(tuple(judged), len(proposal), pick(p[-1], u), "bonus", u)
+            rest = residual(p[place], _one_hot(p[place], draft))
+            judged.append(Judged("rejected", keep, 1.0, keep, beta=keep, residual=rest))
+            return Verdict(_with_discarded(judged, p, proposal), place, own, "correction", None)
+        judged.append(Judged("accepted", keep, 1.0, keep, beta=keep))
+    return Verdict(tuple(judged), len(proposal), draws.own(p[-1], len(proposal)), "bonus", None)
 
 
 def token(p: Tensor, proposal: Proposal, draws: Draws) -> Verdict:

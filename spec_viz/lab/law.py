@@ -64,8 +64,8 @@ class ListedDraws(Draws):
             return float(value)
         raise _DrawsSpentError
 
-    def by_position(self, offset: int) -> float:
-        return self._next()
+    def own(self, law: Tensor, offset: int) -> int:
+        return pick(law, self._next())
 
     def by_round(self, purpose: str, offset: int) -> float:
         return self._next()

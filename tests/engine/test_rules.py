@@ -68,7 +68,7 @@ def test_a_one_hot_draft_is_kept_with_p_of_it_and_its_residual_is_p_without_it()
 def test_match_keeps_the_draft_that_the_target_draws_itself() -> None:
     # Quantiles of p: token 0 below 0.5, token 1 below 0.8, token 2 above.
     verdict = match(rows(4), Proposal((1, 0, 1)), ListedDraws([0.6, 0.3, 0.9]))
-    assert (verdict.accepted, verdict.token, verdict.kind, verdict.u) == (2, 2, "correction", 0.9)
+    assert (verdict.accepted, verdict.token, verdict.kind, verdict.u) == (2, 2, "correction", None)
     assert [judged.status for judged in verdict.judged] == ["accepted", "accepted", "rejected"]
     assert [judged.accept for judged in verdict.judged] == [0.3, 0.5, 0.3]
     full = match(rows(2), Proposal((1,)), ListedDraws([0.6, 0.1]))
@@ -163,10 +163,12 @@ def test_statuses_are_accepted_then_at_most_one_rejected_then_discarded(case: Ca
 
 
 @given(cases())
-def test_only_judged_drafts_have_a_draw_and_only_the_rejected_a_residual(case: Case) -> None:
+def test_only_judged_drafts_have_numbers_and_only_the_rejected_a_residual(case: Case) -> None:
     for judged in case.verdict.judged:
         known = judged.status != "discarded"
-        assert all((value is not None) == known for value in (judged.u, judged.accept, judged.beta))
+        assert all((value is not None) == known for value in (judged.accept, judged.beta))
+        # `match` compares tokens, not a draw with a chance.
+        assert (judged.u is not None) == (known and case.rule != "match")
         assert (judged.residual is not None) == (judged.status == "rejected")
 
 
@@ -180,8 +182,8 @@ def test_the_numbers_of_a_draft_are_those_it_was_judged_by(case: Case) -> None:
             continue
         assert judged.accept == pytest.approx(min(1.0, judged.p / judged.q))
         assert judged.beta == pytest.approx(float(torch.minimum(case.p[place], q).sum()))
-        assert judged.u is not None
         if case.rule == "token":
+            assert judged.u is not None
             assert (judged.u * judged.q < judged.p) == (judged.status == "accepted")
         if judged.residual is not None:
             assert float(judged.residual.sum()) == pytest.approx(1.0)

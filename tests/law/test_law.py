@@ -52,7 +52,7 @@ def test_the_enumerated_law_has_all_the_mass_and_the_target_s_marginals() -> Non
 def from_p(p: torch.Tensor, proposal: Proposal, draws: Draws) -> Verdict:
     """The rule `token` with a fault: after a rejection it draws from p, not from the residual."""
     verdict = token(p, proposal, draws)
-    if verdict.kind == "bonus":
+    if verdict.u is None or verdict.kind == "bonus":
         return verdict
     return replace(verdict, token=pick(p[verdict.accepted], verdict.u))
 
