@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -324,8 +324,14 @@ def _number(number: dict[str, Any]) -> str:
 
 def run_law(options: argparse.Namespace) -> int:
     """The losslessness tests as a table; exit code 1 when one fails."""
+    from spec_viz.drafters.registry import families
+    from spec_viz.engine.rules import RULES
     from spec_viz.lab import law, law_model
 
+    if options.rounds < law.FEWEST_ROUNDS:
+        raise ValueError(f"{options.rounds} rounds are too few to tell one law from another; use {law.FEWEST_ROUNDS}.")
+    _known("drafter", options.drafter, families())
+    _known("rule", options.rule, RULES)
     tests = list(law.toy_tests(options.rounds, options.rule))
     if not options.toy:
         loaded = _load(DEFAULT)
@@ -335,6 +341,12 @@ def run_law(options: argparse.Namespace) -> int:
     rows = [_law_row(test) for test in (*tests, *planted)]
     _show(options, rows, "law")
     return 0 if all(test.passed for test in (*tests, *planted)) else 1
+
+
+def _known(kind: str, names: Sequence[str] | None, known: Iterable[str]) -> None:
+    unknown = sorted({*(names or ())} - {*known})
+    if unknown:
+        raise ValueError(f"No {kind} is called {', '.join(unknown)}; known: {', '.join(known)}.")
 
 
 def _law_row(test: Any) -> dict[str, Any]:

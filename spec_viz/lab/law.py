@@ -29,6 +29,8 @@ from spec_viz.engine.warp import Warp
 
 FAMILY_WISE_ERROR = 0.001
 FEWEST_EXPECTED = 5.0
+# Fewer leave the real model with hardly a cell that is expected five times, and a test with no power.
+FEWEST_ROUNDS = 2000
 EXACT_TOLERANCE = 1e-9
 
 Law = Mapping[tuple[int, ...], float]

@@ -1,0 +1,58 @@
+"""The command line: what it prints, its exit codes, and that a mistake is one sentence and never a stack trace."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from spec_viz.cli import main
+from spec_viz.engine.trace import loads
+from spec_viz.models.weights import is_cached
+
+needs_model = pytest.mark.skipif(not is_cached("smollm2-135m"), reason="the default model is not in the cache")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["law", "--rounds", "600"], "600 rounds are too few"),
+        (["law", "--toy", "--rule", "nope"], "No rule is called nope; known: match"),
+        (["law", "--drafter", "nope"], "No drafter is called nope; known: none"),
+        pytest.param(["decode", "--prompt", " "], "prompt", marks=needs_model),
+        pytest.param(["decode", "--prompt", "Hi", "--gamma", "0"], "gamma", marks=needs_model),
+        pytest.param(["decode", "--prompt", "Hi", "--drafter", "nope"], "nope", marks=needs_model),
+        pytest.param(["decode", "--prompt", "Hi", "--set", "colour=red"], "colour", marks=needs_model),
+    ],
+)
+def test_a_mistake_is_one_sentence(arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert sentence in said
+    assert "Traceback" not in said
+
+
+def test_law_fails_when_a_wrong_rule_is_planted(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["law", "--toy", "--planted", "--rounds", "2000", "--json"]) == 1
+    rows = json.loads(capsys.readouterr().out)
+    assert {row["test"] for row in rows if row["verdict"] == "FAIL"} == {
+        row["test"] for row in rows if "planted" in row["test"]
+    }
+
+
+def test_the_lists_are_complete_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["drafters", "--json"]) == 0
+    drafters = json.loads(capsys.readouterr().out)
+    assert {"none", "prompt_lookup", "early_exit", "scripted"} <= {row["name"] for row in drafters}
+    assert all(row["rules"] for row in drafters)
+    assert main(["models", "list", "--json"]) == 0
+    assert "smollm2-135m" in {row["name"] for row in json.loads(capsys.readouterr().out)}
+
+
+@needs_model
+def test_decode_writes_a_trace_that_reads_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "run.ndjson"
+    command = ["decode", "--prompt", "Say one two three, one two three.", "--max-new-tokens", "12", "--trace", str(out)]
+    assert main(command) == 0
+    (trace,) = loads(out.read_text(encoding="utf-8"))
+    assert len(trace.output) == 12 or trace.finish == "eos"
+    assert capsys.readouterr().out.strip()
