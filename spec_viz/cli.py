@@ -78,7 +78,7 @@ def _parser() -> argparse.ArgumentParser:
 
     bench = _command(commands, "bench", run_bench, "speed beside transformers' generate, as ratios in one run")
     bench.add_argument("--questions", type=Path, metavar="FILE.jsonl", help="Spec-Bench questions; presets otherwise")
-    bench.add_argument("--category", nargs="+", help="only these categories of the questions")
+    bench.add_argument("--category", nargs="+", help="only these categories of the questions, or these presets")
     bench.add_argument("--limit", type=int, default=10, help="questions a category")
     bench.add_argument("--drafters", nargs="+", default=["prompt_lookup"], metavar="NAME")
     bench.add_argument("--against", default="transformers", choices=("transformers", "nothing"))
@@ -361,9 +361,21 @@ def _law_row(test: Any) -> dict[str, Any]:
 
 def run_bench(options: argparse.Namespace) -> int:
     """Ratios of tokens per second, measured in alternating order in one process."""
+    from spec_viz.content.presets import load_presets
+    from spec_viz.drafters.registry import families
     from spec_viz.lab import bench
 
-    questions = bench.read_questions(options.questions, options.category, options.limit)
+    if options.questions:
+        questions = bench.read_questions(options.questions, options.category, options.limit)
+    else:
+        presets = load_presets()
+        _known("preset", options.category, [preset.name for preset in presets])
+        questions = [
+            bench.Question(preset.name, preset.prompt, bool(preset.settings.get("chat", True)))
+            for preset in presets
+            if not options.category or preset.name in options.category
+        ]
+    _known("drafter", options.drafters, families())
     loaded = _load(DEFAULT)
     result = bench.measure(
         loaded,

@@ -27,10 +27,11 @@ SCHEMA = "specviz.result/1"
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A prompt and the category it is counted under."""
+    """A prompt and the category it is counted under; `chat` asks it through the model's chat template."""
 
     category: str
     prompt: str
+    chat: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ class Measured:
     tau: float | None = None
 
 
-Method = Callable[[str], Measured]
+Method = Callable[[Question], Measured]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +105,7 @@ def measure(
         for repeat in range(repeats):
             # Forwards, then backwards: a slow drift of the machine touches every method alike.
             for method in list(methods)[:: 1 if repeat % 2 == 0 else -1]:
-                measured = methods[method](question.prompt)
+                measured = methods[method](question)
                 if measured.tokens:
                     timings.append(Timing(method, question.category, number, *astuple(measured)))
     return {
@@ -124,8 +125,9 @@ def measure(
     }
 
 
-def _ours(loaded: Loaded, drafter: str, gamma: int, tokens: int, prompt: str) -> Measured:
-    run = start(loaded, Request(prompt, drafter=drafter, gamma=gamma, max_new_tokens=tokens))
+def _ours(loaded: Loaded, drafter: str, gamma: int, tokens: int, question: Question) -> Measured:
+    request = Request(question.prompt, drafter=drafter, gamma=gamma, max_new_tokens=tokens, chat=question.chat)
+    run = start(loaded, request)
     first = next(run.parts)
     began = time.perf_counter()
     rest = list(run.parts)
@@ -154,8 +156,8 @@ class _FirstToken:
         """Nothing is buffered."""
 
 
-def _theirs(loaded: Loaded, tokens: int, options: dict[str, int], prompt: str) -> Measured:
-    ids = torch.tensor([encode_prompt(loaded, Request(prompt))], device=loaded.device)
+def _theirs(loaded: Loaded, tokens: int, options: dict[str, int], question: Question) -> Measured:
+    ids = torch.tensor([encode_prompt(loaded, Request(question.prompt, chat=question.chat))], device=loaded.device)
     streamer = _FirstToken()
     out = loaded.model.generate(
         ids,
@@ -173,8 +175,9 @@ def rows(result: dict[str, Any]) -> list[dict[str, Any]]:
     """The table: per category and method, α, τ and the median ratio to our baseline and to transformers' plain."""
     timings = [Timing(**timing) for timing in result["timings"]]
     table = []
-    for category in dict.fromkeys(timing.category for timing in timings):
-        here = [timing for timing in timings if timing.category == category]
+    categories = list(dict.fromkeys(timing.category for timing in timings))
+    for category in [*categories, *(["all"] if len(categories) > 1 else [])]:
+        here = [timing for timing in timings if category in (timing.category, "all")]
         for method in dict.fromkeys(timing.method for timing in here):
             mine = [timing for timing in here if timing.method == method]
             table.append(

@@ -17,6 +17,8 @@ needs_model = pytest.mark.skipif(not is_cached("smollm2-135m"), reason="the defa
     [
         (["law", "--rounds", "600"], "600 rounds are too few"),
         (["law", "--toy", "--rule", "nope"], "No rule is called nope; known: match"),
+        (["bench", "--category", "nope"], "No preset is called nope; known: weather"),
+        (["bench", "--drafters", "nope"], "No drafter is called nope; known: none"),
         (["law", "--drafter", "nope"], "No drafter is called nope; known: none"),
         pytest.param(["decode", "--prompt", " "], "prompt", marks=needs_model),
         pytest.param(["decode", "--prompt", "Hi", "--gamma", "0"], "gamma", marks=needs_model),
@@ -46,6 +48,16 @@ def test_the_lists_are_complete_as_json(capsys: pytest.CaptureFixture[str]) -> N
     assert all(row["rules"] for row in drafters)
     assert main(["models", "list", "--json"]) == 0
     assert "smollm2-135m" in {row["name"] for row in json.loads(capsys.readouterr().out)}
+
+
+@needs_model
+def test_bench_takes_presets_when_no_questions_are_given(capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["bench", "--category", "repeat", "short", "--repeats", "1", "--max-new-tokens", "6", "--json"]
+    assert main(command) == 0
+    timings = json.loads(capsys.readouterr().out)["timings"]
+    assert {timing["category"] for timing in timings} == {"repeat", "short"}
+    assert len({timing["method"] for timing in timings}) == 4
+    assert all(timing["tokens"] == 5 for timing in timings if timing["method"].startswith("ours"))
 
 
 @needs_model
