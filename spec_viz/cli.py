@@ -74,7 +74,7 @@ def _parser() -> argparse.ArgumentParser:
     law.add_argument("--rule", action="append", metavar="NAME", help="only these rules")
     law.add_argument("--rounds", type=int, default=100_000)
     law.add_argument("--toy", action="store_true", help="leave the real model out")
-    law.add_argument("--planted", action="store_true", help="also run the planted wrong rule, which must fail")
+    law.add_argument("--planted", action="store_true", help="also run planted faults, each of which must fail")
 
     bench = _command(commands, "bench", run_bench, "speed beside transformers' generate, as ratios in one run")
     bench.add_argument("--questions", type=Path, metavar="FILE.jsonl", help="Spec-Bench questions; presets otherwise")
@@ -326,18 +326,20 @@ def run_law(options: argparse.Namespace) -> int:
     """The losslessness tests as a table; exit code 1 when one fails."""
     from spec_viz.drafters.registry import families
     from spec_viz.engine.rules import RULES
-    from spec_viz.lab import law, law_model
+    from spec_viz.lab import law, law_model, law_tiny
 
     if options.rounds < law.FEWEST_ROUNDS:
         raise ValueError(f"{options.rounds} rounds are too few to tell one law from another; use {law.FEWEST_ROUNDS}.")
     _known("drafter", options.drafter, families())
     _known("rule", options.rule, RULES)
     tests = list(law.toy_tests(options.rounds, options.rule))
+    tests += law_tiny.tiny_tests(options.rounds, options.drafter, options.rule)
+    tests += law_tiny.tiny_length_tests(options.rounds, options.drafter, options.rule)
     if not options.toy:
         loaded = _load(DEFAULT)
         tests += law_model.model_tests(loaded, options.rounds, options.drafter, options.rule)
     tests = law.family_wise(tests)
-    planted = [law.enumerate_planted(), law.sample_planted(options.rounds)] if options.planted else []
+    planted = law.planted(options.rounds) if options.planted else []
     rows = [_law_row(test) for test in (*tests, *planted)]
     _show(options, rows, "law")
     return 0 if all(test.passed for test in (*tests, *planted)) else 1

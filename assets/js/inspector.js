@@ -3,7 +3,7 @@
  * and at a rejection the residual. A side panel on wide pages, a sheet at the bottom of small ones (board.css).
  */
 
-import { judgement, ownToken } from './rule.js';
+import { drawsItsOwn, judgement, ownToken } from './rule.js';
 import { LOOKS, drawToken, make, number, probability } from './tile.js';
 import { decode, pieces } from './trace.js';
 
@@ -116,7 +116,8 @@ function draftNumbers(trace, node, view, ctx) {
   if (trace.meta.temperature === 0) rows.push(['p_raw', node.p_raw]);
   // A drafter that looks its tokens up has no law behind its choice.
   if (trace.meta.temperature === 0 && (node.q_raw != null || node.q !== 1)) rows.push(['q_raw', node.q_raw]);
-  rows.push(['accept', node.accept], ['u', node.u]);
+  rows.push(['accept', node.accept]);
+  if (node.u != null || !drawsItsOwn(trace)) rows.push(['u', node.u]);
   if (node.beta != null) rows.push(['beta', node.beta]);
   return table(rows, ctx);
 }
@@ -202,7 +203,7 @@ function beforeTemperature(trace, node, instead, ctx) {
 
 function residual(trace, node, instead, ctx) {
   const figure = make('figure', 'sv-bars');
-  figure.append(make('figcaption', '', ctx.t('inspector.residual')));
+  figure.append(make('figcaption', '', ctx.t(drawsItsOwn(trace) ? 'inspector.residual.match' : 'inspector.residual')));
   const law = new Map(node.residual_top);
   const ids = [...law.keys()].slice(0, ROWS);
   if (instead && !ids.includes(instead.id)) ids.push(instead.id);

@@ -49,7 +49,7 @@ class Live {
     });
     this.#verdict = parts.verdict;
     this.#finished = mountFinished(parts.finished, ctx);
-    this.#questions = mountQuestions(parts.questions, { ...host, ctx, why: () => this.#board.why() });
+    this.#questions = mountQuestions(parts.questions, { ...host, ctx });
     this.#board = mountBoard(parts.board, ctx);
     this.#tools = mountTools(parts.tools, host, {
       file: () =>

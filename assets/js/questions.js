@@ -21,12 +21,12 @@ const CLAIMED = new Set(QUESTIONS.flatMap((question) => question.charts ?? []));
 const chartsOf = (question, charts) =>
   charts.filter(({ key }) => (question.charts ? question.charts.includes(key) : !CLAIMED.has(key)));
 
-/** host adds {ctx, why()} to what a place gets: the board's words and its explanation of the first red tile. */
-export function mountQuestions(root, { boot, words, ctx, why }) {
+/** host adds {ctx} to what a place gets: the board's words. */
+export function mountQuestions(root, { boot, words, ctx }) {
   const list = h('div', { class: 'sv-asks' });
   const shown = { bundle: null, trace: null, round: null, view: null };
   const panels = QUESTIONS.map((question) => {
-    const panel = makePanel(question, { boot, words, ctx, why });
+    const panel = makePanel(question, { boot, words, ctx });
     panel.element.addEventListener('toggle', () => panel.element.open && panel.fill(shown));
     list.append(panel.element);
     return panel;
@@ -59,7 +59,7 @@ export function mountQuestions(root, { boot, words, ctx, why }) {
   };
 }
 
-function makePanel(question, { boot, words, ctx, why }) {
+function makePanel(question, { boot, words, ctx }) {
   const { name } = question;
   const body = h('div', { class: 'sv-ask-body' });
   const element = h(
@@ -69,7 +69,7 @@ function makePanel(question, { boot, words, ctx, why }) {
     body,
   );
   body.append(words.bind(h('p', { class: 'sv-ask-text' }), `question.${name}.text`));
-  const parts = extras(name, body, { words, ctx, why });
+  const parts = extras(name, body, { words, ctx });
   const none = h('p', { class: 'sv-none' });
   body.append(none);
   const charts = question.charts?.length === 0 ? null : mountCharts(body, { boot, words, heading: `question.${name}` });
@@ -87,12 +87,8 @@ function makePanel(question, { boot, words, ctx, why }) {
 }
 
 /** What a question shows besides charts: {follows: what makes it change, show(shown), setWords}. */
-function extras(name, body, { words, ctx, why }) {
+function extras(name, body, { words, ctx }) {
   const box = h('div');
-  if (name === 'red') {
-    body.append(words.bind(h('button', { class: 'sv-question', type: 'button', onClick: why }), 'question.red.show'));
-    return [];
-  }
   if (!['faster', 'kv', 'memory', 'numbers'].includes(name)) return [];
   body.append(box);
   if (name === 'faster') {

@@ -6,7 +6,7 @@ import { pieces } from './trace.js';
 const SHORTEST = 2000; // ms that a played race lasts at least, and at most
 const LONGEST = 8000;
 const TICKS = 4;
-const EVEN = 0.03; // closer than this is called a draw
+const EVEN = 0.05; // closer than this is called a draw; the same as in spec_viz/ui/view.py
 
 export function mountRace(root, ctx) {
   root.classList.add('sv-race');
@@ -102,7 +102,8 @@ export function mountRace(root, ctx) {
     const ratio = plain.perToken / fast.perToken;
     const key = Math.abs(ratio - 1) < EVEN ? 'race.even' : ratio > 1 ? 'race.faster' : 'race.slower';
     const same = JSON.stringify(fast.trace.entries.map(({ id }) => id)) === JSON.stringify(plain.trace.entries.map(({ id }) => id));
-    return `${ctx.t(key, { x: number(ratio, ctx.lang()) })} ${ctx.t(same ? 'race.same' : 'race.differs')}`;
+    const differs = fast.trace.meta.temperature === 0 ? 'race.differs.greedy' : 'race.differs';
+    return `${ctx.t(key, { x: number(ratio, ctx.lang()) })} ${ctx.t(same ? 'race.same' : differs)}`;
   }
 
   function perToken(timed) {

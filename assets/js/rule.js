@@ -6,6 +6,11 @@ import { number, probability, quote } from './tile.js';
 const MATCHING = new Set(['match']);
 const RATIO = new Set(['token']);
 
+/** Whether no number u decides here: the target draws its own token and compares. */
+export function drawsItsOwn(trace) {
+  return MATCHING.has(trace.meta.rule);
+}
+
 export function judgement(trace, round, index, ctx) {
   const node = round.nodes[index];
   const { t } = ctx;
@@ -15,7 +20,7 @@ export function judgement(trace, round, index, ctx) {
   const other = verdict === 'rejected' ? round.insteadOf(index) : null;
   const y = other ? quote(trace.text(other.id), t) : draft;
   if (trace.meta.temperature === 0) return t(`inspector.rule.greedy.${verdict}`, { draft, y });
-  if (MATCHING.has(trace.meta.rule)) return t(`inspector.rule.match.${verdict}`, { draft, y });
+  if (drawsItsOwn(trace)) return t(`inspector.rule.match.${verdict}`, { draft, y });
   if (RATIO.has(trace.meta.rule) && node.u != null && node.p != null && node.q > 0) return ratio(node, draft, verdict, ctx);
   if (node.u != null && node.accept != null) {
     return t(`inspector.rule.chance.${verdict}`, { draft, u: drawn(node.u, ctx), accept: probability(node.accept, ctx.lang()) });
@@ -49,6 +54,6 @@ export function ownToken(trace, round, ctx) {
   if (own.kind === 'bonus') return t('inspector.rule.bonus', { y, n: round.accepted });
   const refused = round.nodes.find((node) => node.status === 'rejected');
   const draft = refused ? quote(trace.text(refused.id), t) : '';
-  const how = trace.meta.temperature === 0 ? 'greedy' : MATCHING.has(trace.meta.rule) ? 'match' : 'residual';
+  const how = trace.meta.temperature === 0 ? 'greedy' : drawsItsOwn(trace) ? 'match' : 'residual';
   return t(`inspector.rule.correction.${how}`, { y, draft });
 }

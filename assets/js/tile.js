@@ -16,7 +16,7 @@ export const LOOKS = Object.freeze({
 const SPECIAL = /^(<\|[^|]*\|>|<\/?s>|<(bos|eos|pad|unk)>)$/;
 const MARKS = { '\n': '⏎', '\t': '⇥', '\r': 'CR' };
 // Characters without a shape of their own, or that would turn the text around them: drawn as their code.
-const UNSEEN = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u00a0\u00ad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]/u;
+const UNSEEN = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u00a0\u00ad\u061c\u1680\u2000-\u200b\u200e\u200f\u2028-\u202f\u205f-\u206f\u3000\ufeff\ud800-\udfff]/u;
 const CUT = new RegExp(`( {4,}|(?<=^|[\\n\\t\\r]) +| +$|[\\n\\t\\r]|${UNSEEN.source})`, 'u');
 
 export function isSpecial(token) {
@@ -47,9 +47,17 @@ export function drawToken(token) {
 export function drawText(holder, text) {
   text.split(CUT).forEach((part, index) => {
     if (!part) return;
-    if (index % 2) holder.append(make('span', 'sv-token-mark', markOf(part)));
+    if (index % 2) holder.append(drawMark(part));
     else holder.append(/^\p{M}/u.test(part) ? `◌${part}` : part);
   });
+}
+
+function drawMark(part) {
+  if (part[0] !== ' ') return make('span', 'sv-token-mark', MARKS[part] ?? code(part));
+  // Drawn by the style sheet: a tile's name tells spaces in words, and what is left to read stands in it by the letter.
+  const mark = make('span', 'sv-token-mark');
+  mark.dataset.mark = part.length > 3 ? `␣×${part.length}` : '␣'.repeat(part.length);
+  return mark;
 }
 
 const TURNING = /([\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069])/u;
@@ -57,11 +65,6 @@ const TURNING = /([\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069])/u;
 /** Running text as it is, but for the invisible characters that would turn the text around them: those are marked. */
 export function drawRunning(holder, text) {
   text.split(TURNING).forEach((part, index) => holder.append(index % 2 ? make('span', 'sv-token-mark', code(part)) : part));
-}
-
-function markOf(part) {
-  if (part[0] === ' ') return part.length > 3 ? `␣×${part.length}` : '␣'.repeat(part.length);
-  return MARKS[part] ?? code(part);
 }
 
 function code(character) {
@@ -78,9 +81,15 @@ function plain(token, t) {
     const parts = segments(bytesOf(token));
     return parts.map((part) => part.text ?? t('board.bytes', { hex: part.hex.match(/../g).join(' ') })).join('');
   }
-  const text = token.text.replace(/\n/g, t('board.newline')).replace(/\t/g, t('board.tab')).replace(/\r/g, t('board.return'));
-  if (text && !text.trim()) return t('board.spaces', { n: text.length });
-  return text.trim().replace(new RegExp(UNSEEN, 'gu'), code) || '∅';
+  const said = token.text.split(CUT).map((part, index) => (index % 2 ? spoken(part, part === token.text, t) : part));
+  return said.join('').trim() || '∅';
+}
+
+/** The name of a mark. A few spaces beside a word go without saying. */
+function spoken(part, alone, t) {
+  if (part[0] === ' ') return alone || part.length > 3 ? t('board.spaces', { n: part.length }) : ' ';
+  const name = { '\n': 'board.newline', '\t': 'board.tab', '\r': 'board.return' }[part];
+  return name ? t(name) : code(part);
 }
 
 const formats = new Map();

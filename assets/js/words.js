@@ -22,7 +22,10 @@ export class Words {
     return key in this.#tables[this.#lang];
   }
 
-  /** The sentence for `key`, with {name} replaced; the key itself where no sentence exists, so that a gap is seen. */
+  /**
+   * The sentence for `key`, with {name} replaced; the key itself where no sentence exists, so that a gap is seen.
+   * A value {key, args} is a sentence within the sentence, said in the same language.
+   */
   t = (key, args = {}) => {
     const text = this.#tables[this.#lang][key] ?? key;
     return text.replace(/\{(\w+)\}/g, (whole, name) => (name in args ? this.#show(args[name]) : whole));
@@ -63,6 +66,7 @@ export class Words {
   }
 
   #show(value) {
+    if (typeof value?.key === 'string') return this.t(value.key, value.args);
     return typeof value === 'number' ? this.number(value, 2, false) : String(value);
   }
 }

@@ -2,6 +2,9 @@
 
 LayerSkip trains a model for this; an untrained target leaves its early layers far from its last, so this drafter is
 dear and seldom right: it is here to show that, with a real q.
+
+With `kv` = own it is a model of its own that happens to share weights. With `kv` = shared it works as LayerSkip does:
+its entries are the target's own, and the verify pass goes on where the drafts left off.
 """
 
 from __future__ import annotations
@@ -10,50 +13,12 @@ import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from spec_viz.drafters.registry import Family, Knob, Setup
-from spec_viz.engine.draws import Draws, pick
-from spec_viz.engine.proposal import Drafter, Outcome, Proposal
+from spec_viz.drafters.model import ModelDrafter, model_drafter
+from spec_viz.drafters.registry import BY_MODEL, WIDTH, Family, Knob, OptionError, Setup
+from spec_viz.engine.proposal import Drafter, Seen, chain
 from spec_viz.engine.target import CachedModel
-from spec_viz.engine.warp import Warp
-
-
-class ModelDrafter:
-    """A language model that drafts one token after another, each drawn from its own warped law."""
-
-    def __init__(self, model: CachedModel, warp: Warp) -> None:
-        self._model = model
-        self._warp = warp
-
-    @property
-    def cache_length(self) -> int | None:
-        return self._model.length
-
-    def propose(self, context: Sequence[int], gamma: int, draws: Draws) -> Proposal:
-        tokens: list[int] = []
-        laws: list[Tensor] = []
-        raw: list[Tensor] = []
-        # After a round in which every draft was kept two tokens are missing: the last draft was drawn, never fed.
-        feed = list(context[self._model.length :])
-        for place in range(gamma):
-            logits = self._model.feed(feed, keep=1)
-            law = self._warp.law(logits, [*context, *tokens])[0]
-            tokens.append(pick(law, draws.by_round("draft", place)))
-            laws.append(law)
-            raw.append(logits[0].softmax(-1))
-            feed = tokens[-1:]
-        return Proposal(tuple(tokens), "sampled", torch.stack(laws), torch.stack(raw))
-
-    def observe(self, outcome: Outcome) -> None:
-        missing = outcome.context[self._model.length : -1]
-        if self._model.length == 0 and missing:
-            self._model.feed(missing, keep=1)
-        self._model.roll_back(len(outcome.context) - 1)
-
-    def close(self) -> None:
-        self._model.close()
 
 
 def first_layers(model: Any, count: int) -> Any:
@@ -69,12 +34,59 @@ def first_layers(model: Any, count: int) -> Any:
     return shallow
 
 
+class Exit:
+    """The target's first layers, working in the target's own cache: the loop itself rolls back what they wrote there."""
+
+    def __init__(self, target: CachedModel, layers: int) -> None:
+        self._target = target
+        self._layers = layers
+        self._begun = 0
+
+    @property
+    def length(self) -> int:
+        return self._target.length
+
+    def feed(self, tokens: Sequence[int], keep: int) -> Tensor:
+        self._begun = len(tokens)
+        return self._target.feed_first(tokens, chain(len(tokens)), self._layers)[-keep:]
+
+    def feed_tree(self, tokens: Sequence[int], parents: Sequence[int], keep: int) -> tuple[Tensor, Seen]:
+        # For the target the nodes hang from the committed token, which this round fed first.
+        hanging = (*chain(self._begun), *(parent + self._begun for parent in parents))
+        return self._target.feed_first(tokens, hanging, self._layers)[-keep:], Seen()
+
+    def roll_back(self, length: int, path: Sequence[int] = ()) -> None:
+        """Nothing is left to roll back: the target has done it."""
+
+    def close(self) -> None:
+        """The target frees its own cache."""
+
+
+class SharedDrafter(ModelDrafter):
+    """A drafter whose entries are the target's."""
+
+    @property
+    def cache_length(self) -> int | None:
+        return None
+
+
 def build(setup: Setup, options: Mapping[str, Any]) -> Drafter:
     """The target's first layers as a drafter; ValueError when it has no layer left to skip."""
-    layers = setup.model.config.num_hidden_layers
+    layers = setup.target.model.config.num_hidden_layers
     if options["layers"] >= layers:
-        raise ValueError(f"layers must be fewer than the target's {layers}")
-    return ModelDrafter(CachedModel(first_layers(setup.model, int(options["layers"]))), setup.warp)
+        problem = f"layers must be fewer than the target's {layers}"
+        raise OptionError("error.option_number", problem, name="layers", low=1, high=layers - 1)
+    count, width = int(options["layers"]), int(options["width"])
+    if options["kv"] == "shared":
+        return model_drafter(Exit(setup.target, count), setup, width, SharedDrafter)
+    return model_drafter(CachedModel(first_layers(setup.target.model, count)), setup, width)
 
 
-FAMILY = Family("early_exit", "sampled", build, (Knob("layers", "int", 24, 1, 63),), "algorithms §4.3")
+FAMILY = Family(
+    "early_exit",
+    "sampled",
+    BY_MODEL,
+    build,
+    (Knob("layers", "int", 24, 1, 63), Knob("kv", "choice", "own", choices=("own", "shared")), WIDTH),
+    "algorithms §4.3",
+)

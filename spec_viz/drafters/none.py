@@ -7,13 +7,14 @@ from typing import Any
 
 from spec_viz.drafters.registry import Family, Setup
 from spec_viz.engine.draws import Draws
-from spec_viz.engine.proposal import Drafter, Outcome, Proposal
+from spec_viz.engine.proposal import NOTHING, Drafter, Needs, Outcome, Proposal
 
 
 class Stateless:
     """A drafter that keeps nothing between rounds: no cache, nothing to learn, nothing to free."""
 
     cache_length: int | None = None
+    needs: Needs = NOTHING
 
     def observe(self, outcome: Outcome) -> None:
         """Nothing follows from a verdict."""
@@ -34,4 +35,4 @@ def build(setup: Setup, options: Mapping[str, Any]) -> Drafter:
     return NoDrafter()
 
 
-FAMILY = Family("none", "none", build)
+FAMILY = Family("none", "none", ("match", "token"), build)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from spec_viz.drafters.none import Stateless
-from spec_viz.drafters.registry import Family, Knob, Setup
+from spec_viz.drafters.registry import CHOSEN_CHAIN, Family, Knob, OptionError, Setup
 from spec_viz.engine.draws import Draws
 from spec_viz.engine.proposal import Drafter, Proposal
 
@@ -55,13 +55,15 @@ class PromptLookup(Stateless):
 def build(setup: Setup, options: Mapping[str, Any]) -> Drafter:
     """Prompt lookup with these options; ValueError when the shortest key is longer than the longest."""
     if options["min_ngram"] > options["max_ngram"]:
-        raise ValueError("min_ngram must not be larger than max_ngram")
+        problem = "min_ngram must not be larger than max_ngram"
+        raise OptionError("error.option_order", problem, small="min_ngram", large="max_ngram")
     return PromptLookup(setup.prompt_length, **options)
 
 
 FAMILY = Family(
     "prompt_lookup",
     "one_hot",
+    CHOSEN_CHAIN,
     build,
     (
         Knob("max_ngram", "int", 3, 1, 8),

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, Literal
 
+from spec_viz.engine.length import Fixed, Length
 from spec_viz.engine.proposal import Drafter
+from spec_viz.engine.target import CachedModel
 from spec_viz.engine.text import Vocabulary
 from spec_viz.engine.warp import Warp
 
 MODULES = ("none", "prompt_lookup", "early_exit", "scripted")
 
 Value = int | str | bool
+
+
+class OptionError(ValueError):
+    """An option that a drafter does not take: `key` names the visitor's sentence about it, `fields` fill it."""
+
+    def __init__(self, key: str, problem: str, **fields: Any) -> None:
+        super().__init__(problem)
+        self.key = key
+        self.fields = fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,49 +39,92 @@ class Knob:
     choices: tuple[str, ...] = ()
 
     def check(self, value: Any) -> Value:
-        """The value if the knob allows it; ValueError names the knob and what it takes."""
+        """The value if the knob allows it; OptionError names the knob and what it takes."""
         if self.kind == "int":
             if isinstance(value, bool) or not isinstance(value, int) or not self.low <= value <= self.high:
-                raise ValueError(f"{self.name} takes a whole number from {self.low} to {self.high}")
-        elif not isinstance(value, str) or (self.kind == "choice" and value not in self.choices):
-            raise ValueError(f"{self.name} takes " + (f"one of {', '.join(self.choices)}" if self.choices else "text"))
+                problem = f"{self.name} takes a whole number from {self.low} to {self.high}"
+                raise OptionError("error.option_number", problem, name=self.name, low=self.low, high=self.high)
+        elif self.kind == "choice" and value not in self.choices:
+            known = ", ".join(self.choices)
+            raise OptionError("error.option_choice", f"{self.name} takes one of {known}", name=self.name, known=known)
+        elif not isinstance(value, str):
+            raise OptionError("error.option_text", f"{self.name} takes text", name=self.name)
         return value  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True, slots=True)
-class Setup:
-    """What a drafter may build on: the target's model, its vocabulary, the prompt's length, how q is warped."""
+class Opened:
+    """Another model for a run, with its vocabulary and its tokenizer: text to ids, with nothing added or let through.
+
+    `weight_bytes` counts each parameter once.
+    """
 
     model: Any
+    vocabulary: Vocabulary
+    encode: Callable[[str], list[int]]
+    weight_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What a drafter may build on: the target with its cache, its vocabulary, and how the run decodes.
+
+    The rule tells a model how to draw its drafts, the length when to stop drafting. `open_model` finds a model by name,
+    for drafters that are one.
+    """
+
+    target: CachedModel
     vocabulary: Vocabulary
     encode: Callable[[str], list[int]]
     prompt_length: int
     ends: frozenset[int]
     warp: Warp
+    rule: str = "match"
+    length: Length = field(default_factory=Fixed)
+    open_model: Callable[[str], Opened] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A drafter as the catalogue shows it. `build` gets the setup and the checked options."""
+    """A drafter as the catalogue shows it: the rules that can judge it, the default first.
+
+    `build` gets the setup and the checked options. `drafts` says what the default rule makes of it, `needs_weights`
+    that it has nothing to run on until weights are given.
+    """
 
     name: str
     drafts: Literal["none", "one_hot", "sampled"]
+    rules: tuple[str, ...]
     build: Callable[[Setup, Mapping[str, Any]], Drafter]
     knobs: tuple[Knob, ...] = ()
     source: str = ""
-
-    @property
-    def rules(self) -> tuple[str, ...]:
-        """The lossless rules that fit, the default first."""
-        return ("token",) if self.drafts == "sampled" else ("match", "token")
+    needs_weights: bool = False
 
     def options(self, given: Mapping[str, Any]) -> dict[str, Value]:
-        """Every knob's value: what was given, checked, and defaults for the rest; ValueError on an unknown name."""
+        """Every knob's value: what was given, checked, and defaults for the rest; OptionError on an unknown name."""
         knobs = {knob.name: knob for knob in self.knobs}
         for name in given:
             if name not in knobs:
-                raise ValueError(f"{self.name} has no option {name!r}; it has {', '.join(knobs) or 'none'}")
+                problem = f"{self.name} has no option {name!r}; it has {', '.join(knobs) or 'none'}"
+                raise OptionError("error.option_unknown", problem, drafter=self.name, name=str(name)[:40])
         return {name: knob.check(given.get(name, knob.default)) for name, knob in knobs.items()}
+
+
+# What can judge drafts that are chosen, in a chain or in a tree, and those of a model that draws as the rule asks.
+CHOSEN_CHAIN = ("match", "token", "block", "typical", "synthetic")
+CHOSEN_TREE = ("match", "typical")
+BY_MODEL = (
+    "token",
+    "block",
+    "match",
+    "specinfer",
+    "without_replacement",
+    "kseq",
+    "typical",
+    "ensemble",
+    "synthetic",
+)
+WIDTH = Knob("width", "int", 1, 1, 4)
 
 
 def families() -> dict[str, Family]:

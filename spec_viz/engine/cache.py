@@ -6,6 +6,7 @@ already has and rolls back by forgetting a length.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor
@@ -59,11 +60,32 @@ class GrowingLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
     def get_max_length(self) -> int:
         return -1
 
+    def gather(self, start: int, path: Sequence[int]) -> None:
+        """Move the entries at `start + i`, for i in the path, to `start` and behind."""
+        rows = [start + step for step in path]
+        for states in (self.keys, self.values):
+            # Indexing copies, so that no entry is overwritten before it has moved.
+            states[:, :, start : start + len(rows)] = states[:, :, rows]
+
     def crop(self, tokens_to_remove: int) -> None:
         """Forget the last entries; transformers passes their number as a negative count."""
         if not -self.length <= tokens_to_remove <= 0:
             raise ValueError(f"cannot remove {-tokens_to_remove} of {self.length} entries")
         self.length += tokens_to_remove
+
+
+def gather(cache: Cache, start: int, path: Sequence[int]) -> None:
+    """Move the entries at `start + i`, for i in the path, to `start` and behind, in every layer."""
+    for layer in cache.layers:
+        if not isinstance(layer, GrowingLayer):
+            raise TypeError("only the layers of new_cache() can be gathered")
+        layer.gather(start, path)
+
+
+def crop(cache: Cache, length: int) -> None:
+    """Forget what lies behind the first `length` entries, in every layer, however many each of them holds."""
+    for layer in cache.layers:
+        layer.crop(min(length - int(layer.get_seq_length()), 0))
 
 
 def new_cache() -> Cache:

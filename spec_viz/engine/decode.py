@@ -6,9 +6,10 @@ Read `rounds` aloud: it is the whole of speculative decoding. The baseline is th
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from spec_viz.engine.draws import Draws
+from spec_viz.engine.length import Drafted, Fixed, Length
 from spec_viz.engine.proposal import Drafter, Outcome, Proposal
 from spec_viz.engine.record import Stopwatch, record
 from spec_viz.engine.rules import RULES, check_fit
@@ -19,7 +20,10 @@ from spec_viz.engine.warp import Warp
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a run needs besides its models: at most gamma drafts a round, max_new_tokens unless it ends early."""
+    """What a run needs besides its models: drafts at most gamma deep, max_new_tokens unless it ends early.
+
+    `strength` is a lossy rule's number, `length` decides how much of gamma a round uses.
+    """
 
     gamma: int
     max_new_tokens: int
@@ -27,6 +31,8 @@ class Settings:
     rule: str = "match"
     seed: int = 0
     ends: frozenset[int] = frozenset()
+    strength: float | None = None
+    length: Length = field(default_factory=Fixed)
 
 
 def decode(
@@ -47,7 +53,7 @@ def rounds(
     target: CachedModel, drafter: Drafter, context: list[int], settings: Settings, stop: Callable[[], bool]
 ) -> Iterator[Round | Finish]:
     """The loop itself. `context` holds the committed ids and grows; the target's cache holds one entry less."""
-    judge = RULES[settings.rule]
+    judge = RULES[settings.rule].with_strength(settings.strength)
     goal = len(context) + settings.max_new_tokens
     end = min(goal, target.context_limit)
     number = 0
@@ -58,26 +64,30 @@ def rounds(
         watch, draws = Stopwatch(target.now), Draws(settings.seed, number, len(context))
         before = (target.length, drafter.cache_length)
 
-        gamma = min(settings.gamma, end - len(context) - 1) if number else 0
+        gamma = settings.length.gamma(min(settings.gamma, end - len(context) - 1)) if number else 0
         proposal = drafter.propose(context, gamma, draws).cut_after(settings.ends) if gamma else Proposal()
-        check_fit(settings.rule, proposal.drawn)
+        check_fit(settings.rule, proposal)
         watch.lap("propose")
 
         if number:
-            logits = target.verify(context[-1], proposal.tokens)
+            logits, seen = target.verify(context[-1], proposal, drafter.needs)
         else:
-            logits = target.prefill(context)
+            logits, seen = target.prefill(context, drafter.needs)
         peak = (target.length, drafter.cache_length)
         watch.lap("verify")
 
-        p = settings.warp.law(logits, context, proposal.tokens)
+        p = settings.warp.law(logits, context, proposal.tokens, proposal.parents)
         verdict = judge(p, proposal, draws)
-        ended = verdict.accepted == len(proposal) > 0 and proposal.tokens[-1] in settings.ends
-        context += [*proposal.tokens[: verdict.accepted], *([] if ended else [verdict.token])]
+        kept = [proposal.tokens[node] for node in verdict.path]
+        ended = bool(kept) and kept[-1] in settings.ends
+        context += kept if ended else [*kept, verdict.token]
         watch.lap("judge")
 
-        target.roll_back(len(context) - (0 if ended else 1))
-        drafter.observe(Outcome(verdict.accepted, context))
+        target.roll_back(before[0] + 1 if number else target.length, verdict.path)
+        drafter.observe(Outcome(verdict.path, context, seen))
+        if number:
+            depth = max(proposal.depths, default=0)
+            settings.length.observe(Drafted(depth, verdict.accepted, watch.ms["propose"], watch.ms["verify"]))
         watch.lap("rollback")
         yield record(
             number, logits, p, proposal, verdict, ended, watch, before, peak, (target.length, drafter.cache_length)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping
 
 import torch
 from torch import Tensor
 
-from spec_viz.engine.proposal import Proposal
+from spec_viz.engine.proposal import ROOT, Proposal
 from spec_viz.engine.rules import Judged, Verdict
 from spec_viz.engine.trace import Emitted, Kv, Ms, Node, Round, Top
 
@@ -43,24 +43,25 @@ def record(
     after: tuple[int, int | None],
 ) -> Round:
     """The record of one round; logits and p are (n + 1, V), `ended` means an accepted end-of-text closed it."""
-    judged_rows = min(verdict.accepted + 1, len(logits))
+    end = verdict.path[-1] if verdict.path else ROOT
     # p_raw of any token is exp(logit − lse): no second softmax over the vocabulary is needed.
     lse = logits.logsumexp(-1)
-    tops = _tops(p[:judged_rows])
-    drafter_tops = [] if proposal.q is None else _tops(proposal.q[:judged_rows])
+    judged = [node for node, fate in enumerate(verdict.judged) if fate.status != "discarded"]
+    tops = _tops(p, {end + 1, *(proposal.parents[node] + 1 for node in judged)})
+    drafter_tops = {} if proposal.q is None else _tops(proposal.q, set(judged))
     nodes = tuple(
-        _node(place, judged, proposal, _raw(logits, lse, place, proposal.tokens[place]), tops, drafter_tops)
-        for place, judged in enumerate(verdict.judged)
+        _node(node, fate, depth, proposal, tops, drafter_tops, _raw(logits, lse, parent + 1, proposal.tokens[node]))
+        for node, (fate, depth, parent) in enumerate(
+            zip(verdict.judged, proposal.depths, proposal.parents, strict=True)
+        )
     )
-    place = verdict.accepted
-    kind = verdict.kind if len(proposal) else "plain"
     emitted = Emitted(
         verdict.token,
-        kind,
-        _probability(p[place, verdict.token]),
-        _raw(logits, lse, place, verdict.token),
+        verdict.kind if len(proposal) else "plain",
+        _probability(p[end + 1, verdict.token]),
+        _raw(logits, lse, end + 1, verdict.token),
         None if verdict.u is None else _clamp(verdict.u),
-        tops[place],
+        tops[end + 1],
     )
     return Round(
         round=number,
@@ -73,40 +74,49 @@ def record(
 
 
 def _node(
-    place: int, judged: Judged, proposal: Proposal, p_raw: float, tops: Sequence[Top], drafter_tops: Sequence[Top]
+    node: int,
+    judged: Judged,
+    depth: int,
+    proposal: Proposal,
+    tops: Mapping[int, Top],
+    drafter_tops: Mapping[int, Top],
+    p_raw: float,
 ) -> Node:
     known = judged.status != "discarded"
-    token = proposal.tokens[place]
+    token, parent = proposal.tokens[node], proposal.parents[node]
     return Node(
         id=token,
-        parent=place - 1,
-        depth=place + 1,
+        parent=parent,
+        depth=depth,
         status=judged.status,
         p=_clamp(judged.p),
         q=_clamp(judged.q),
         p_raw=p_raw,
-        q_raw=None if proposal.q_raw is None else _probability(proposal.q_raw[place, token]),
+        q_raw=None if proposal.q_raw is None else _probability(proposal.q_raw[node, token]),
         u=None if judged.u is None else _clamp(judged.u),
         accept=None if judged.accept is None else _clamp(judged.accept),
         beta=None if judged.beta is None else _clamp(judged.beta),
-        p_top=tops[place] if known else None,
-        q_top=drafter_tops[place] if known and drafter_tops else None,
-        residual_top=None if judged.residual is None else _tops(judged.residual[None])[0],
-        why=proposal.why[place] if proposal.why else None,
+        p_top=tops[parent + 1] if known else None,
+        q_top=drafter_tops[node] if known and drafter_tops else None,
+        residual_top=None if judged.residual is None else _tops(judged.residual[None], {0})[0],
+        why=proposal.why[node] if proposal.why else None,
     )
 
 
-def _tops(laws: Tensor) -> list[Top]:
-    """The most probable tokens of each law (n, V) with their probabilities, zeros left out."""
-    values, ids = laws.topk(min(TOP, laws.shape[-1]))
-    return [
-        tuple((token, _clamp(value)) for token, value in zip(row_ids, row, strict=True) if value > 0)
-        for row_ids, row in zip(ids.tolist(), values.tolist(), strict=True)
-    ]
+def _tops(laws: Tensor, rows: Collection[int]) -> dict[int, Top]:
+    """The most probable tokens with their probabilities of some rows of laws (n, V), zeros left out."""
+    wanted = sorted(rows)
+    if not wanted:
+        return {}
+    values, ids = laws[wanted].topk(min(TOP, laws.shape[-1]))
+    return {
+        row: tuple((token, _clamp(value)) for token, value in zip(row_ids, chances, strict=True) if value > 0)
+        for row, row_ids, chances in zip(wanted, ids.tolist(), values.tolist(), strict=True)
+    }
 
 
-def _raw(logits: Tensor, lse: Tensor, place: int, token: int) -> float:
-    return _probability(torch.exp(logits[place, token] - lse[place]))
+def _raw(logits: Tensor, lse: Tensor, row: int, token: int) -> float:
+    return _probability(torch.exp(logits[row, token] - lse[row]))
 
 
 def _probability(value: Tensor) -> float:

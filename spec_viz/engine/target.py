@@ -1,15 +1,27 @@
-"""A causal language model with its KV cache: feed tokens, roll entries back."""
+"""A causal language model with its KV cache: feed tokens or a tree of them, keep what was accepted."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from spec_viz.engine.cache import new_cache
+from spec_viz.engine.cache import crop, gather, new_cache
+from spec_viz.engine.proposal import NOTHING, ROOT, Needs, Proposal, Seen, chain, depths
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Nodes of a tree that have passed the first `layers` layers: their states (1, n, d) wait at the exit."""
+
+    layers: int
+    tokens: tuple[int, ...]
+    parents: tuple[int, ...]
+    states: Tensor
 
 
 class CachedModel:
@@ -24,31 +36,156 @@ class CachedModel:
         self.device: torch.device = model.device
         self.context_limit: int = model.config.max_position_embeddings
         self._cache = new_cache()
+        self._waiting: Waiting | None = None
 
     @property
     def length(self) -> int:
-        """Entries in the cache."""
-        return int(self._cache.get_seq_length())
+        """Entries in the cache that every layer holds; between `feed_first` and `verify` the first ones hold more."""
+        return int(self._cache.get_seq_length(self.model.config.num_hidden_layers - 1))
 
     @torch.inference_mode()
     def feed(self, tokens: Sequence[int], keep: int) -> Tensor:
         """Append tokens to the cache and return the logits (keep, V), float32, of the last `keep` of them."""
+        return self._pass(tokens, keep, NOTHING)[0]
+
+    @torch.inference_mode()
+    def feed_tree(
+        self, tokens: Sequence[int], parents: Sequence[int], keep: int, needs: Needs = NOTHING
+    ) -> tuple[Tensor, Seen]:
+        """Append nodes of a tree to the cache: each sees what lies before the tree and its own ancestors.
+
+        `parents` describe the whole tree; the tokens are its last nodes, those before them already lie at the end of
+        the cache. Logits (keep, V). Nodes lie side by side in the cache but stand at positions by depth, so that what
+        is kept of them is valid where it stands (algorithms §9.4).
+        """
+        if tuple(parents) == chain(len(parents)):
+            return self._pass(tokens, keep, needs)
+        base = self.length + len(tokens) - len(parents)
+        mask, positions = self._place(base, parents, len(tokens))
+        return self._pass(tokens, keep, needs, attention_mask=mask, position_ids=positions)
+
+    def _place(self, base: int, parents: Sequence[int], count: int) -> tuple[Tensor, Tensor]:
+        """Mask (1, 1, count, base + n) and positions (1, count) of the last nodes of a tree behind `base` entries."""
+        sees = torch.eye(len(parents), dtype=torch.bool)
+        for node, parent in enumerate(parents):
+            if parent != ROOT:
+                sees[node] |= sees[parent]
+        # Additive and float: a bool mask is right under sdpa and silently wrong under eager attention.
+        mask = torch.zeros(count, base + len(parents), dtype=self.model.dtype, device=self.device)
+        hidden = ~sees[len(parents) - count :].to(self.device)
+        mask[:, base:].masked_fill_(hidden, torch.finfo(self.model.dtype).min)
+        at = [base + depth - 1 for depth in depths(parents)[len(parents) - count :]]
+        return mask[None, None], torch.tensor([at], device=self.device)
+
+    def _pass(self, tokens: Sequence[int], keep: int, needs: Needs, **where: Tensor) -> tuple[Tensor, Seen]:
+        self._forget_waiting()
         ids = torch.tensor([list(tokens)], device=self.device)
-        out = self.model(input_ids=ids, cache=self._cache, use_cache=True, logits_to_keep=keep)
-        logits: Tensor = out.logits[0]
-        return logits.float()
+        layers = list(needs.layers) if needs.layers else False
+        out = self.model(
+            input_ids=ids,
+            cache=self._cache,
+            use_cache=True,
+            logits_to_keep=keep,
+            output_hidden_states=layers,
+            **where,
+        )
+        logits: Tensor = out.logits[0].float()
+        hidden = {layer: out.hidden_states[layer][0] for layer in needs.layers}
+        return logits, Seen(logits if needs.logits else None, hidden)
 
-    def prefill(self, prompt: Sequence[int]) -> Tensor:
+    # -------------------------------------------------------- the first layers alone (LayerSkip 2404.16710)
+
+    @torch.inference_mode()
+    def feed_first(self, tokens: Sequence[int], parents: Sequence[int], layers: int) -> Tensor:
+        """Run nodes of a tree through the first `layers` layers, and read them off by the model's own norm and head.
+
+        Logits (n, V), float32. `parents` describe all nodes that wait and these, their last ones. The entries stay in
+        the first layers' caches and the states wait at the exit, until `verify` takes them on from there.
+        """
+        states = self._first(tokens, parents, layers)
+        before = self._waiting
+        if before:
+            self._waiting = Waiting(
+                layers, (*before.tokens, *tokens), tuple(parents), torch.cat([before.states, states], 1)
+            )
+        else:
+            self._waiting = Waiting(layers, tuple(tokens), tuple(parents), states)
+        return self._read_off(states)
+
+    def _first(self, tokens: Sequence[int], parents: Sequence[int], layers: int) -> Tensor:
+        ids = torch.tensor([list(tokens)], device=self.device)
+        return self._through(self.model.model.embed_tokens(ids), parents, 0, layers)
+
+    def _through(self, states: Tensor, parents: Sequence[int], start: int, end: int) -> Tensor:
+        """States (1, n, d) of a tree's last nodes behind layers `start` to `end`, of a model built like Llama."""
+        body = self.model.model
+        mask, positions = self._place(self.length, parents, states.shape[1])
+        angles = body.rotary_emb(states, position_ids=positions)
+        for layer in body.layers[start:end]:
+            states = layer(
+                states,
+                attention_mask=mask,
+                position_ids=positions,
+                position_embeddings=angles,
+                cache=self._cache,
+                use_cache=True,
+            )
+        return states
+
+    def _read_off(self, states: Tensor) -> Tensor:
+        logits: Tensor = self.model.lm_head(self.model.model.norm(states))[0].float()
+        return logits
+
+    def _finish(self, waiting: Waiting, tokens: Sequence[int], parents: Sequence[int]) -> Tensor:
+        """Logits (n, V) of a tree whose first nodes have waited: only their remaining layers are computed."""
+        states, late = waiting.states, tokens[len(waiting.tokens) :]
+        if late:
+            states = torch.cat([states, self._first(late, parents, waiting.layers)], 1)
+        self._waiting = None
+        return self._read_off(self._through(states, parents, waiting.layers, len(self.model.model.layers)))
+
+    def _forget_waiting(self) -> None:
+        if self._waiting:
+            self._waiting = None
+            crop(self._cache, self.length)
+
+    # -------------------------------------------------------- a round of the loop
+
+    @torch.inference_mode()
+    def prefill(self, prompt: Sequence[int], needs: Needs = NOTHING) -> tuple[Tensor, Seen]:
         """Read the whole prompt; logits (1, V) of what follows it."""
-        return self.feed(prompt, keep=1)
+        return self._pass(prompt, 1, needs)
 
-    def verify(self, last: int, drafts: Sequence[int]) -> Tensor:
-        """One pass over [last committed token, drafts]: logits (n + 1, V), row i for the place of draft i."""
-        return self.feed((last, *drafts), keep=len(drafts) + 1)
+    @torch.inference_mode()
+    def verify(self, last: int, proposal: Proposal, needs: Needs = NOTHING) -> tuple[Tensor, Seen]:
+        """One pass over the last committed token, the drafts and the extras.
 
-    def roll_back(self, length: int) -> None:
-        """Cut the cache down to its first `length` entries."""
-        self._cache.crop(min(length - self.length, 0))
+        Logits (n + 1, V) of the committed token and the n drafts: row 0 is the law of the first draft, row i + 1 that
+        of what follows draft i. What the drafter asked to see covers the extras' rows too. Drafts that the first layers
+        have seen already (`feed_first`) go through the others only.
+        """
+        count = len(proposal)
+        tokens = (last, *proposal.tokens, *(token for token, _ in proposal.extra))
+        # In the pass the committed token is row 0 and everything hangs from it.
+        parents = (
+            ROOT,
+            *(parent + 1 for parent in proposal.parents),
+            *(0 if parent == ROOT else parent + count + 1 for _, parent in proposal.extra),
+        )
+        waiting = self._waiting
+        if waiting and not needs.layers and _begins(tokens, waiting.tokens) and _begins(parents, waiting.parents):
+            logits = self._finish(waiting, tokens, parents)
+            return logits[: count + 1], Seen(logits if needs.logits else None)
+        logits, seen = self.feed_tree(tokens, parents, len(tokens), needs)
+        return logits[: count + 1], seen
+
+    @torch.inference_mode()
+    def roll_back(self, length: int, path: Sequence[int] = ()) -> None:
+        """Keep the first `length` entries and behind them those at `length + i` for i in the path; forget the rest."""
+        self._waiting = None
+        if tuple(path) != tuple(range(len(path))):
+            gather(self._cache, length, path)
+        crop(self._cache, length + len(path))
 
     def now(self) -> float:
         """Seconds on a monotonic clock, after the device has finished what it was given."""
@@ -59,3 +196,8 @@ class CachedModel:
     def close(self) -> None:
         """Free the cache."""
         self._cache = new_cache()
+        self._waiting = None
+
+
+def _begins(whole: Sequence[int], start: Sequence[int]) -> bool:
+    return tuple(whole[: len(start)]) == tuple(start)

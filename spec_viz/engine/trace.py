@@ -15,14 +15,17 @@ from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationE
 
 SCHEMA = "specviz.trace/1"
 MAX_BYTES = 4_000_000
+MAX_GAMMA = 1000
 
 Origin = Literal["live", "recorded", "server"]
 Status = Literal["accepted", "rejected", "discarded"]
 Kind = Literal["plain", "correction", "bonus"]
 Finish = Literal["eos", "length", "context", "stopped", "error"]
 Probability = Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]
-Milliseconds = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
-Token = Annotated[int, Field(ge=0)]
+# The bounds are those of what reads a trace: a script holds whole numbers up to 2^53, and sums of times stay finite.
+Milliseconds = Annotated[float, Field(ge=0.0, le=1e9, allow_inf_nan=False)]
+Token = Annotated[int, Field(ge=0, le=2**53 - 1)]
+Entries = Annotated[int, Field(ge=0, le=2**53 - 1)]
 Top = tuple[tuple[Token, Probability], ...]
 
 
@@ -92,8 +95,8 @@ class Emitted:
 class Kv:
     """Entries in the caches: before the round, at its peak, after the roll back."""
 
-    target: tuple[int, int, int] | None = None
-    drafter: tuple[int, int, int] | None = None
+    target: tuple[Entries, Entries, Entries] | None = None
+    drafter: tuple[Entries, Entries, Entries] | None = None
 
 
 @with_config(_STRICT)
@@ -302,6 +305,10 @@ def _read_header(body: dict[str, Any], line: str, where: str) -> Trace:
     if schema != SCHEMA:
         raise TraceError(f"{where}, schema", f"expected {SCHEMA}, found {str(schema)[:40]!r}")
     header: _Header = _validated(_HEADER, line, where)
+    gamma = header.meta.get("gamma")
+    if isinstance(gamma, int) and gamma > MAX_GAMMA:
+        # Charts count up to it.
+        raise TraceError(f"{where}, meta.gamma", f"{gamma} is more than {MAX_GAMMA}")
     return Trace(header.run, header.origin, header.meta, header.prompt, header.tokens)
 
 

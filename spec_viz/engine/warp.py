@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from spec_viz.engine.proposal import ROOT, chain
+
 # A full sort of 49,152 logits costs 14 ms for five rows, a top-1024 two; the nucleus rarely needs more.
 NUCLEUS_GUESS = 1024
 
@@ -30,10 +32,19 @@ class Warp:
         if not (self.temperature >= 0 and self.top_k >= 0 and 0 < self.top_p <= 1 and self.repetition_penalty > 0):
             raise ValueError("temperature ≥ 0, top_k ≥ 0, 0 < top_p ≤ 1 and repetition_penalty > 0 are needed")
 
-    def law(self, logits: Tensor, prefix: Sequence[int], drafts: Sequence[int] = ()) -> Tensor:
-        """The warped law (n, V) of logits (n, V); row i follows `prefix` and the first i drafts."""
+    def law(
+        self,
+        logits: Tensor,
+        prefix: Sequence[int],
+        drafts: Sequence[int] = (),
+        parents: Sequence[int] | None = None,
+    ) -> Tensor:
+        """The warped law (n + 1, V) of logits (n + 1, V): row 0 follows `prefix`, row i + 1 also draft i's path.
+
+        `parents` make the drafts a tree; left out they are a chain.
+        """
         if self.repetition_penalty != 1.0:
-            logits = self._penalised(logits, prefix, drafts)
+            logits = self._penalised(logits, prefix, drafts, chain(len(drafts)) if parents is None else parents)
         if self.temperature == 0:
             return torch.nn.functional.one_hot(logits.argmax(-1), logits.shape[-1]).to(logits.dtype)
         logits = logits / self.temperature
@@ -43,11 +54,16 @@ class Warp:
         law = logits.softmax(-1)
         return law if self.top_p == 1.0 else _nucleus(law, self.top_p)
 
-    def _penalised(self, logits: Tensor, prefix: Sequence[int], drafts: Sequence[int]) -> Tensor:
+    def _penalised(
+        self, logits: Tensor, prefix: Sequence[int], drafts: Sequence[int], parents: Sequence[int]
+    ) -> Tensor:
         # Each row has its own hypothetical prefix: one set for all rows would change the law of later rows.
         logits = logits.clone()
+        before = {ROOT: set(prefix)}
+        for node, parent in enumerate(parents):
+            before[node] = before[parent] | {drafts[node]}
         for row in range(len(logits)):
-            seen = torch.tensor(sorted({*prefix, *drafts[:row]}), device=logits.device)
+            seen = torch.tensor(sorted(before[row - 1]), device=logits.device)
             values = logits[row, seen]
             logits[row, seen] = torch.where(
                 values < 0, values * self.repetition_penalty, values / self.repetition_penalty

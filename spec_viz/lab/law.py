@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,8 +23,8 @@ from torch import Tensor
 from spec_viz.drafters.none import NoDrafter, Stateless
 from spec_viz.engine.decode import Settings, decode
 from spec_viz.engine.draws import Draws, pick
-from spec_viz.engine.proposal import Drafter, Proposal
-from spec_viz.engine.rules import RULES, Rule
+from spec_viz.engine.proposal import NOTHING, ROOT, Drafter, Drawn, Needs, Proposal, Seen, depths
+from spec_viz.engine.rules import RULES, Judge, Verdict
 from spec_viz.engine.trace import Round
 from spec_viz.engine.warp import Warp
 
@@ -100,7 +101,7 @@ class TinyPair:
 
 
 def emitted_law(
-    pair: TinyPair, rule: Rule, gamma: int, propose: Callable[[Sequence[int]], Proposal], chosen: bool, grid: int
+    pair: TinyPair, rule: Judge, gamma: int, propose: Callable[[Sequence[int]], Proposal], chosen: bool, grid: int
 ) -> dict[tuple[int, ...], float]:
     """The exact joint law of the next gamma + 1 tokens when one round runs by `rule` and the target goes on alone.
 
@@ -134,7 +135,7 @@ def _chosen_weight(pair: TinyPair, drafts: Sequence[int]) -> Fraction:
 
 
 def _outcomes(
-    rule: Rule, p: Tensor, proposal: Proposal, grid: int, values: tuple[float, ...]
+    rule: Judge, p: Tensor, proposal: Proposal, grid: int, values: tuple[float, ...]
 ) -> Iterator[tuple[int, tuple[int, ...]]]:
     """Every (number of draws, emitted tokens) over the midpoints of the grid."""
     try:
@@ -180,6 +181,9 @@ CHAIN = TinyPair(
     0,
 )
 
+# DSpark's two tokens (algorithms §13.7).
+SCHEDULED = TinyPair(_fractions([".7 .3"] * 2), _fractions([".5 .5"] * 2), 0)
+
 
 def enumerate_rules() -> list[LawTest]:
     """Every rule on both tiny pairs, with soft q where drafts are drawn and one-hot q where they are chosen."""
@@ -188,18 +192,169 @@ def enumerate_rules() -> list[LawTest]:
     for label, pair, gamma, soft, chosen in (("§13.1", WORKED, 1, 30, 70), ("chain", CHAIN, 2, 4, 12)):
         target = pair.target_law(gamma + 1)
         for name, rule, q, propose, argmax, grid in (
-            ("token", RULES["token"], "soft q", soft_rows(pair), False, soft),
-            ("token", RULES["token"], "one-hot q", one_hot, True, chosen),
-            ("match", RULES["match"], "one-hot q", one_hot, True, chosen),
+            ("token", RULES["token"].judge, "soft q", soft_rows(pair), False, soft),
+            ("token", RULES["token"].judge, "one-hot q", one_hot, True, chosen),
+            ("match", RULES["match"].judge, "one-hot q", one_hot, True, chosen),
         ):
             emitted = emitted_law(pair, rule, gamma, propose, argmax, grid)
             tests.append(compare_exact(f"exact · {name} · {q} · {label}", emitted, target))
     return tests
 
 
+# ---------------------------------------------------------------- exact enumeration on trees
+
+
+class _ForcedDraws(Draws):
+    """Accept draws are 0 (kept if at all possible) or just below 1 (kept only if certain), in the order asked for."""
+
+    def __init__(self, keeps: Sequence[bool]) -> None:
+        super().__init__(0, 0, 0)
+        object.__setattr__(self, "_keeps", keeps)
+        object.__setattr__(self, "asked", [])
+
+    def by_round(self, purpose: str, offset: int) -> float:
+        if purpose != "accept":
+            return 0.5
+        asked: list[int] = self.asked  # type: ignore[attr-defined]
+        asked.append(offset)
+        keeps: Sequence[bool] = self._keeps  # type: ignore[attr-defined]
+        if len(asked) > len(keeps):
+            raise _DrawsSpentError
+        return 0.0 if keeps[len(asked) - 1] else 1 - 2.0**-53
+
+
+def emitted_tree_law(pair: TinyPair, rule: Judge, parents: Sequence[int], drawn: Drawn) -> dict[tuple[int, ...], float]:
+    """The exact joint law of the next depth + 1 tokens when one round runs by `rule` on a tree of this shape.
+
+    Every tree counts with its probability under q; every outcome of an accept draw with the chance that the verdict
+    states (that the draw is really compared with it is tested elsewhere); the own token with the law it is drawn from.
+    """
+    law: defaultdict[tuple[int, ...], float] = defaultdict(float)
+    depth = max(depths(parents), default=0)
+    for tokens in itertools.product(range(len(pair.p)), repeat=len(parents)):
+        tree = Proposal(tokens, parents=tuple(parents))
+        last = [pair.start if parent == ROOT else tokens[parent] for parent in parents]
+        weight = _tree_weight(pair, tree, last, drawn)
+        if weight == 0:
+            continue
+        rows = torch.tensor([[float(x) for x in pair.q[token]] for token in last], dtype=torch.float64)
+        proposal = Proposal(tokens, drawn, rows, parents=tuple(parents))
+        p = torch.tensor([[float(x) for x in pair.p[token]] for token in (pair.start, *tokens)], dtype=torch.float64)
+        sure = [fate.accept or 0.0 for fate in rule(p, proposal, _ForcedDraws([True] * len(parents))).judged]
+        for verdict, asked, keeps in _tree_outcomes(rule, p, proposal, ()):
+            chances = [verdict.judged[node].accept for node in asked]
+            share = weight * math.prod(
+                (chance if keep else 1 - chance)
+                for keep, chance in zip(
+                    keeps,
+                    (sure[node] if known is None else known for node, known in zip(asked, chances, strict=True)),
+                    strict=True,
+                )
+            )
+            if share == 0:
+                continue
+            kept = tuple(tokens[node] for node in verdict.path)
+            end = verdict.path[-1] + 1 if verdict.path else 0
+            refused = [fate.residual for fate in verdict.judged if fate.residual is not None]
+            own = p[end] if verdict.kind == "bonus" else refused[0]
+            for token, chance in enumerate(own.tolist()):
+                for tail in itertools.product(range(len(pair.p)), repeat=depth - len(kept)):
+                    law[(*kept, token, *tail)] += share * chance * float(pair.probability(tail, after=token))
+    return dict(law)
+
+
+def _tree_weight(pair: TinyPair, tree: Proposal, last: Sequence[int], drawn: Drawn) -> float:
+    weight = 1.0
+    for node, token in enumerate(tree.tokens):
+        elder = [tree.tokens[child] for child in tree.children(tree.parents[node]) if child < node]
+        law = pair.q[last[node]]
+        left = 1 - sum(law[other] for other in {*elder}) if drawn == "without_replacement" else Fraction(1)
+        if drawn == "without_replacement" and token in elder:
+            return 0.0
+        weight *= float(law[token] / left) if left else 0.0
+    return weight
+
+
+def _tree_outcomes(
+    rule: Judge, p: Tensor, proposal: Proposal, keeps: tuple[bool, ...]
+) -> Iterator[tuple[Verdict, list[int], tuple[bool, ...]]]:
+    draws = _ForcedDraws(keeps)
+    try:
+        verdict = rule(p, proposal, draws)
+    except _DrawsSpentError:
+        for keep in (True, False):
+            yield from _tree_outcomes(rule, p, proposal, (*keeps, keep))
+    else:
+        yield verdict, draws.asked, keeps  # type: ignore[attr-defined]
+
+
+# Two children and a grandchild under each; one node with three children; a chain for the rule that judges it whole.
+SHAPES: dict[str, tuple[int, ...]] = {"two and two": (-1, -1, 0, 1), "three": (-1, -1, -1), "chain": (-1, 0, 1)}
+
+
+def enumerate_trees() -> list[LawTest]:
+    """Every rule for drawn trees on both tiny pairs, and block verification of a chain."""
+    tests = []
+    for label, pair in (("§13.1", WORKED), ("chain", CHAIN)):
+        for name in ("specinfer", "without_replacement", "kseq", "block"):
+            rule = RULES[name]
+            for shape, parents in SHAPES.items():
+                if rule.trees or shape == "chain":
+                    emitted = emitted_tree_law(pair, rule.judge, parents, rule.drawn[0])
+                    target = pair.target_law(max(depths(parents)) + 1)
+                    tests.append(compare_exact(f"exact · {name} · {shape} · {label}", emitted, target))
+    return tests
+
+
+def dropped(pair: TinyPair, threshold: Fraction) -> Callable[[Sequence[int]], Proposal]:
+    """A fault: the draft ends before a token that its own drafter found less likely than `threshold`."""
+    whole = soft_rows(pair)
+
+    def propose(drafts: Sequence[int]) -> Proposal:
+        chances = [pair.q[last][draft] for last, draft in zip((pair.start, *drafts), drafts, strict=False)]
+        sure = itertools.takewhile(lambda chance: chance >= threshold, chances)
+        return whole(drafts).only(range(len(list(sure))))
+
+    return propose
+
+
+def scheduled(looks_back: bool) -> Callable[[Sequence[int]], Proposal]:
+    """DSpark's counterexample: how much of a draft on `SCHEDULED` is verified, by Θ = expected tokens × passes a second.
+
+    A scheduler that looks back takes the best of all lengths, and so drops a token for what came behind it; one that
+    stops at the first drop of Θ keeps the law (2607.05147, appendix A; algorithms §1.7).
+    """
+    whole = soft_rows(SCHEDULED)
+
+    def propose(drafts: Sequence[int]) -> Proposal:
+        # The confidence in the second draft depends on the value of the first.
+        confidence = (0.8, 0.9 if drafts[0] == 0 else 0.0)
+        tokens = itertools.accumulate(itertools.accumulate((1.0, *confidence), operator.mul))
+        goodput = [emitted * passes for emitted, passes in zip(tokens, (1.0, 0.5, 0.45), strict=True)]
+        rises = list(itertools.takewhile(lambda k: goodput[k + 1] > goodput[k], range(2)))
+        best = max(range(3), key=goodput.__getitem__) if looks_back else len(rises)
+        return whole(drafts).only(range(best))
+
+    return propose
+
+
+def planted(rounds: int) -> list[LawTest]:
+    """Every planted fault, enumerated and on the real loop: each of them must fail."""
+    target = WORKED.target_law(2)
+    own = emitted_law(WORKED, RULES["token"].judge, 1, dropped(WORKED, Fraction(1, 4)), False, 30)
+    back = emitted_law(SCHEDULED, RULES["token"].judge, 2, scheduled(looks_back=True), False, 10)
+    return [
+        enumerate_planted(),
+        compare_exact("planted · a draft dropped for its own low q", own, target),
+        compare_exact("planted · a length chosen in hindsight", back, SCHEDULED.target_law(3)),
+        sample_planted(rounds),
+        sample_dropped(rounds),
+    ]
+
+
 def enumerate_planted() -> LawTest:
     """The planted fault, argmax drafts judged with a soft q: this one must fail (algorithms §13.2)."""
-    emitted = emitted_law(WORKED, RULES["token"], 1, soft_rows(WORKED), True, 30)
+    emitted = emitted_law(WORKED, RULES["token"].judge, 1, soft_rows(WORKED), True, 30)
     return compare_exact("planted · argmax drafts with soft q", emitted, WORKED.target_law(2))
 
 
@@ -237,14 +392,32 @@ class TableModel:
         ends = range(len(self._fed) - keep + 1, len(self._fed) + 1)
         return torch.stack([self._logits(self._fed, end) for end in ends])
 
-    def prefill(self, prompt: Sequence[int]) -> Tensor:
-        return self.feed(prompt, keep=1)
+    def feed_tree(
+        self, tokens: Sequence[int], parents: Sequence[int], keep: int, needs: Needs = NOTHING
+    ) -> tuple[Tensor, Seen]:
+        before = self._fed[: len(self._fed) + len(tokens) - len(parents)]
+        self._fed = [*self._fed, *tokens]
+        tree = Proposal(tuple(self._fed[len(before) :]), parents=tuple(parents))
+        rows = []
+        for node in range(len(tree) - keep, len(tree)):
+            text = [*before, *(tree.tokens[step] for step in tree.path(node))]
+            rows.append(self._logits(text, len(text)))
+        return torch.stack(rows), Seen()
 
-    def verify(self, last: int, drafts: Sequence[int]) -> Tensor:
-        return self.feed((last, *drafts), keep=len(drafts) + 1)
+    def prefill(self, prompt: Sequence[int], needs: Needs = NOTHING) -> tuple[Tensor, Seen]:
+        return self.feed(prompt, keep=1), Seen()
 
-    def roll_back(self, length: int) -> None:
-        del self._fed[length:]
+    def verify(self, last: int, proposal: Proposal, needs: Needs = NOTHING) -> tuple[Tensor, Seen]:
+        committed = [*self._fed, last]
+        self._fed = [*committed, *proposal.tokens]
+        rows = [self._logits(committed, len(committed))]
+        for node in range(len(proposal)):
+            text = [*committed, *(proposal.tokens[step] for step in proposal.path(node))]
+            rows.append(self._logits(text, len(text)))
+        return torch.stack(rows), Seen()
+
+    def roll_back(self, length: int, path: Sequence[int] = ()) -> None:
+        self._fed = [*self._fed[:length], *(self._fed[length + step] for step in path)]
 
     def now(self) -> float:
         return 0.0
@@ -256,23 +429,28 @@ class TableModel:
 class TableDrafter(Stateless):
     """Drafts from a table q (V, V) by last token: drawn with its soft q, or chosen (argmax) and one-hot.
 
-    `lie` is the planted fault: argmax drafts that claim the soft q.
+    Two planted faults: `lie`, argmax drafts that claim the soft q, and `drop`, drafts that end before a token whose own
+    q is below it.
     """
 
-    def __init__(self, q: Tensor, drawn: bool, lie: bool = False) -> None:
+    def __init__(self, q: Tensor, drawn: bool, lie: bool = False, drop: float = 0.0) -> None:
         self._q = q
         self._drawn = drawn
         self._lie = lie
+        self._drop = drop
 
     def propose(self, context: Sequence[int], gamma: int, draws: Draws) -> Proposal:
         tokens: list[int] = []
         for place in range(gamma):
             row = self._q[(tokens or context)[-1]]
-            tokens.append(pick(row, draws.by_round("draft", place)) if self._drawn else int(row.argmax()))
+            token = pick(row, draws.by_round("draft", place)) if self._drawn else int(row.argmax())
+            if float(row[token]) < self._drop:
+                break
+            tokens.append(token)
         if not self._drawn and not self._lie:
             return Proposal(tuple(tokens))
-        rows = torch.stack([self._q[last] for last in (context[-1], *tokens[:-1])])
-        return Proposal(tuple(tokens), "sampled", rows)
+        rows = torch.stack([self._q[last] for last in (context[-1], *tokens)])
+        return Proposal(tuple(tokens), "sampled", rows[: len(tokens)])
 
 
 def toy_tables(vocabulary: int = 6, seed: int = 7) -> tuple[Tensor, Tensor]:
@@ -310,7 +488,7 @@ def sample_toy(label: str, drafter: Drafter, rule: str, rounds: int, seed: int =
 def toy_tests(rounds: int, rules: Sequence[str] | None = None) -> list[LawTest]:
     """Every exact test and every rule on the toy pair by chi-square, `rounds` rounds each."""
     _, q = toy_tables()
-    tests = enumerate_rules()
+    tests = [*enumerate_rules(), *enumerate_trees()]
     tests += [
         sample_toy("no drafter", NoDrafter(), "match", rounds),
         sample_toy("argmax drafts", TableDrafter(q, drawn=False), "match", rounds),
@@ -324,6 +502,12 @@ def sample_planted(rounds: int) -> LawTest:
     """The planted fault on the real loop: argmax drafts that claim a soft q must fail."""
     _, q = toy_tables()
     return sample_toy("planted · argmax drafts with soft q", TableDrafter(q, drawn=False, lie=True), "token", rounds)
+
+
+def sample_dropped(rounds: int) -> LawTest:
+    """The other planted fault on the real loop: drafts dropped for their own low q must fail."""
+    _, q = toy_tables()
+    return sample_toy("planted · a draft dropped for its own low q", TableDrafter(q, drawn=True, drop=0.1), "token", rounds)
 
 
 def compare_counts(name: str, rounds: int, counts: Mapping[tuple[int, ...], int], law: Law) -> LawTest:

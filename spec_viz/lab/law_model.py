@@ -13,12 +13,16 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from spec_viz.drafters.early_exit import ModelDrafter, first_layers
+from spec_viz.drafters.early_exit import first_layers
+from spec_viz.drafters.model import ModelDrafter
+from spec_viz.drafters.none import NoDrafter
 from spec_viz.drafters.prompt_lookup import PromptLookup
 from spec_viz.drafters.registry import families
 from spec_viz.drafters.scripted import Scripted
 from spec_viz.engine.decode import Settings, decode
+from spec_viz.engine.length import Fixed
 from spec_viz.engine.proposal import Drafter
+from spec_viz.engine.rules import RULES, Rule
 from spec_viz.engine.target import CachedModel
 from spec_viz.engine.trace import Round
 from spec_viz.engine.warp import Warp
@@ -32,6 +36,8 @@ GAMMA = 2
 # Sequences rarer than this are one cell with their neighbours: their prefixes need no pass of their own.
 RARE = 1e-3
 COLUMNS = 2048
+# The drafters whose rows can be remembered with the prompt's; every drafter is tested on the tiny target.
+ON_THE_MODEL = ("none", "prompt_lookup", "early_exit", "scripted")
 PROMPT = "The old lighthouse keeper opened the door. The old lighthouse keeper looked"
 IDENTITY_PROMPTS = (
     "List three colours, then repeat the list.",
@@ -102,18 +108,21 @@ def _sampled(loaded: Loaded, rounds: int, names: Sequence[str], rules: Sequence[
     script = [[ids.of(token) for token in encoder(loaded)(" up at the sky")]]
     law = dict(_law(target, local, warp, (), 1.0))
 
-    def build(name: str) -> Drafter:
+    def build(name: str, rule: Rule) -> Drafter:
         if name == "early_exit":
-            return ModelDrafter(TableModel(shallow), warp)  # type: ignore[arg-type]
+            width = 2 if rule.trees else 1
+            return ModelDrafter(TableModel(shallow), warp, rule.drawn[0], width, Fixed(), frozenset())  # type: ignore[arg-type]
         if name == "prompt_lookup":
             return PromptLookup(len(local), 3, 1, "shorter", "first", "all")
         if name == "scripted":
             return Scripted(script)
-        return families()["none"].build(None, {})  # type: ignore[arg-type]
+        return NoDrafter()
 
     for name in names:
+        if name not in ON_THE_MODEL:
+            continue
         for rule in families()[name].rules:
-            if rules is not None and rule not in rules:
+            if not RULES[rule].lossless or (rules is not None and rule not in rules):
                 continue
             counts: Counter[tuple[int, ...]] = Counter()
             done = seed = 0
@@ -121,7 +130,7 @@ def _sampled(loaded: Loaded, rounds: int, names: Sequence[str], rules: Sequence[
                 while done < rounds:
                     settings = Settings(GAMMA, HORIZON, warp, rule, seed)
                     tokens: tuple[int, ...] = ()
-                    for part in decode(TableModel(target), build(name), local, settings, lambda: False):  # type: ignore[arg-type]
+                    for part in decode(TableModel(target), build(name, RULES[rule]), local, settings, lambda: False):  # type: ignore[arg-type]
                         if isinstance(part, Round):
                             tokens, done = tokens + part.committed, done + 1
                     counts[_cell(tokens, law)] += 1

@@ -15,10 +15,11 @@ from typing import Any
 
 import torch
 
-from spec_viz.drafters.registry import Family, Setup, families
+from spec_viz.drafters.registry import Family, OptionError, Setup, families
 from spec_viz.engine.cache import kv_bytes_per_token
 from spec_viz.engine.decode import Settings, decode
-from spec_viz.engine.rules import RULES
+from spec_viz.engine.length import LENGTHS
+from spec_viz.engine.rules import RULES, Rule
 from spec_viz.engine.target import CachedModel
 from spec_viz.engine.text import Vocabulary, clean
 from spec_viz.engine.trace import Finish, Round, Trace
@@ -41,12 +42,14 @@ class RequestError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a person asks for. `rule` None means the drafter's default."""
+    """What a person asks for. `rule` None means the drafter's default, `strength` None that of a lossy rule."""
 
     prompt: str
     drafter: str = "prompt_lookup"
     options: Mapping[str, Any] = field(default_factory=dict)
     rule: str | None = None
+    strength: float | None = None
+    length: str = "fixed"
     gamma: int = 4
     temperature: float = 0.0
     top_k: int = 0
@@ -58,7 +61,7 @@ class Request:
 
     def baseline(self) -> Request:
         """The same request without a drafter."""
-        return replace(self, drafter="none", options={}, rule=None)
+        return replace(self, drafter="none", options={}, rule=None, strength=None, length="fixed")
 
 
 _RANGES: dict[str, tuple[type, float, float]] = {
@@ -88,12 +91,33 @@ def check(request: Request) -> tuple[Request, Family]:
         raise RequestError("error.unknown_drafter", name=str(request.drafter)[:40])
     rule = request.rule or family.rules[0]
     if rule not in family.rules:
-        raise RequestError("error.rule_does_not_fit", rule=str(rule)[:40], drafter=family.name, known=", ".join(RULES))
+        raise RequestError(
+            "error.rule_does_not_fit", rule=str(rule)[:40], drafter=family.name, known=", ".join(family.rules)
+        )
+    strength = _strength(RULES[rule], request.strength)
+    if not isinstance(request.length, str) or request.length not in LENGTHS:
+        raise RequestError("error.unknown_length", name=str(request.length)[:40], known=", ".join(LENGTHS))
     try:
         options = family.options(request.options)
     except ValueError as error:
-        raise RequestError("error.bad_option", problem=str(error)) from None
-    return replace(request, rule=rule, options=options, chat=bool(request.chat), **numbers), family
+        raise _unfit(error) from None
+    checked = replace(request, rule=rule, strength=strength, options=options, chat=bool(request.chat), **numbers)
+    return checked, family
+
+
+def _strength(rule: Rule, given: Any) -> float | None:
+    """The number of a lossy rule, its default when none is given; a lossless rule has none."""
+    if rule.strength is None or given is None:
+        return rule.strength and rule.strength[0]
+    _, low, high = rule.strength
+    if isinstance(given, bool) or not isinstance(given, int | float) or not low <= given <= high:
+        raise RequestError("error.bad_number", name="strength", low=low, high=high)
+    return float(given)
+
+
+def _unfit(error: ValueError) -> RequestError:
+    key, fields = (error.key, error.fields) if isinstance(error, OptionError) else ("error.option_unfit", {})
+    return RequestError("error.bad_option", problem={"key": key, "args": fields})
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,12 +149,16 @@ def start(loaded: Loaded, request: Request, stop: Callable[[], bool] = lambda: F
     if len(prompt) >= target.context_limit:
         raise RequestError("error.prompt_too_long", tokens=len(prompt), limit=target.context_limit - 1)
     ends = end_tokens(loaded)
-    setup = Setup(loaded.model, vocabulary, encoder(loaded), len(prompt), ends, warp)
+    # The loop asks the policy before a round, the drafter after each token: both must ask the same one.
+    length = LENGTHS[request.length]()
+    setup = Setup(target, vocabulary, encoder(loaded), len(prompt), ends, warp, request.rule or "", length)
     try:
         drafter = family.build(setup, request.options)
     except ValueError as error:
-        raise RequestError("error.bad_option", problem=str(error)) from None
-    settings = Settings(request.gamma, request.max_new_tokens, warp, request.rule or "", request.seed, ends)
+        raise _unfit(error) from None
+    settings = Settings(
+        request.gamma, request.max_new_tokens, warp, request.rule or "", request.seed, ends, request.strength, length
+    )
     header = Trace(
         run=uuid.uuid4().hex[:12],
         origin="live",
@@ -193,6 +221,8 @@ def _meta(loaded: Loaded, request: Request, drafter_caches: bool) -> dict[str, A
         "drafter": request.drafter,
         "drafter_options": dict(request.options),
         "rule": request.rule,
+        "strength": request.strength,
+        "length": request.length,
         "gamma": request.gamma,
         "temperature": request.temperature,
         "top_k": request.top_k,

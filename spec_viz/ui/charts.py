@@ -215,7 +215,9 @@ def time(subject: Subject) -> Chart | None:
         data.append(_level(subject.xs, round(summary.costs.plain, 2), t("chart.time.baseline"), paint.ink))
     layout = _layout(subject, t("chart.axis.round"), "ms")
     layout["yaxis"]["rangemode"] = "tozero"
-    means = {part: subject.number(summary.ms[part].mean, 1) for part in ("total", "propose", "verify")}
+    spent = {part: summary.ms[part].mean for part in ("total", "propose", "verify")}
+    # A lookup takes hundredths of a millisecond, which must not read as nothing.
+    means = {part: subject.number(mean, 1 if mean >= 0.05 else 3) for part, mean in spent.items()}
     sentence = t("chart.time.summary", **means)
     if summary.costs:
         sentence += " " + t("chart.time.summary.baseline", plain=subject.number(summary.costs.plain, 1))
@@ -235,11 +237,14 @@ def kv(subject: Subject) -> Chart | None:
             drafter, t("chart.kv.drafter"), t("chart.kv.rolled_back.drafter"), paint.accent, paint.off, "dot"
         )
     layout = _layout(subject, t("chart.axis.round"), t("chart.axis.entries"))
-    # A few entries beside a whole cache would be a hair's breadth: they get a scale of their own below it.
-    layout["yaxis2"] = {**layout["yaxis"], "domain": [0, 0.3], "title": {}, "rangemode": "tozero", "nticks": 4}
-    layout["yaxis"]["domain"] = [0.4, 1]
-    layout["xaxis"]["anchor"] = "y2"
-    layout["barmode"] = "group"
+    if any(peak > after for _, _, peak, after in (*target, *drafter)):
+        # A few entries beside a whole cache would be a hair's breadth: they get a scale of their own below it.
+        layout["yaxis2"] = {**layout["yaxis"], "domain": [0, 0.3], "title": {}, "rangemode": "tozero", "nticks": 4}
+        layout["yaxis"]["domain"] = [0.4, 1]
+        layout["xaxis"]["anchor"] = "y2"
+        layout["barmode"] = "group"
+    else:
+        data = [trace for trace in data if trace["type"] != "bar"]
     rolled = sum(peak - after for _, _, peak, after in target)
     sentence = t("chart.kv.summary", first=target[0][1], last=target[-1][3], rolled=rolled)
     return Chart("kv", {"data": data, "layout": layout}, sentence)

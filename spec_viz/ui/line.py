@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from dataclasses import dataclass, field
 
 
 @dataclass(eq=False, slots=True)
 class Ticket:
-    """A place in line. `stop` is raised from outside (Stop, a closed tab, a newer run by the same visitor)."""
+    """A place in line. `stop` is raised from outside (Stop, a closed tab, a newer run by the same visitor).
+
+    `until` is the host's deadline on the clock of `time.monotonic`, known once the ticket is served.
+    """
 
     visitor: str
     nonce: str
     stop: threading.Event = field(default_factory=threading.Event)
+    until: float = math.inf
+
+    @property
+    def over(self) -> bool:
+        """Whether the run must end, for one reason or the other."""
+        return self.stop.is_set() or self.late
+
+    @property
+    def late(self) -> bool:
+        """Whether the host's time is up and nobody has stopped the run."""
+        return time.monotonic() > self.until and not self.stop.is_set()
 
 
 class Line:
@@ -51,10 +67,10 @@ class Line:
             self._changed.notify_all()
 
     def stop(self, nonce: str) -> None:
-        """Raise the stop flag of the run with this nonce, which only its own page knows."""
+        """Raise the stop flag of the run with this nonce, which only its own page knows; a run without one has none."""
         with self._changed:
             for ticket in self._tickets:
-                if ticket.nonce == nonce:
+                if nonce and ticket.nonce == nonce:
                     ticket.stop.set()
             self._changed.notify_all()
 

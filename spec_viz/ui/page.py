@@ -48,7 +48,8 @@ def build(room: Room) -> gr.Blocks:
         return room.state()
 
     def stop(nonce: Any) -> None:
-        room.line.stop(str(nonce))
+        if isinstance(nonce, str):
+            room.line.stop(nonce)
 
     page = gr.Blocks(title="SpecViz", analytics_enabled=False, fill_width=True)
     with page:
@@ -86,13 +87,16 @@ def shown(asked: Any) -> dict[str, Any]:
 
 
 def _unreadable(problem: TraceError) -> dict[str, Any]:
-    """The sentence for a file that is no trace; the two commonest reasons have one without foreign words."""
+    """The sentence for a file that is no trace. What is wrong at its place is told in English, to programmers only."""
     if problem.field == "file":
         return {"key": "error.trace_too_large", "args": {"megabytes": MAX_BYTES // 1_000_000}}
     if problem.field.endswith(", schema"):
         found = problem.problem.rpartition("found ")[2]
         return {"key": "error.trace_version", "args": {"expected": SCHEMA, "found": found}}
-    return {"key": "error.bad_trace", "args": {"field": problem.field, "problem": problem.problem}}
+    line, _, field = problem.field.removeprefix("line ").partition(", ")
+    if field:
+        return {"key": "error.bad_trace", "args": {"line": line, "field": field}}
+    return {"key": "error.bad_trace_line", "args": {"line": line}}
 
 
 def head(room: Room) -> str:

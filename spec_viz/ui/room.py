@@ -7,14 +7,15 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from spec_viz.engine.trace import Finish, Round, Trace, finish_line, header_line, loads, round_line
+from spec_viz.engine.trace import Round, Trace, finish_line, header_line, loads, round_line
 from spec_viz.models.catalogue import DEFAULT
 from spec_viz.models.weights import WeightsError
+from spec_viz.ui.gauge import gauge
 from spec_viz.ui.line import Line, Ticket
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class Room:
 
             self._loaded = load(self._target)
             # The first pass allocates and compiles; nobody should wait for that.
-            for _ in self._lines({"prompt": "Hello", "max_new_tokens": 8}, lambda: False):
+            for _ in self._lines({"prompt": "Hello", "max_new_tokens": 8}, Ticket("", "")):
                 continue
         except WeightsError as problem:
             self._say(problem.key, **problem.fields)
@@ -89,7 +90,8 @@ class Room:
 
         Yields the whole text so far, at most five times a second. Closing the generator ends the run.
         """
-        nonce = str(request.get("nonce", ""))[:40]
+        nonce = request.get("nonce")
+        nonce = nonce[:40] if isinstance(nonce, str) else ""
         text = _line({"request": nonce})
         ticket = self.line.join(visitor, nonce)
         if ticket is None:
@@ -109,7 +111,8 @@ class Room:
                 text += _line({"wait": 0})
             shown = time.monotonic()
             # Closed here and not by the collector: the caches are free before the next in line begins.
-            with closing(self._lines(request, self._stopper(ticket))) as lines:
+            ticket.until = shown + self.limits.seconds
+            with closing(self._lines(request, ticket)) as lines:
                 for line in lines:
                     text += line
                     if time.monotonic() - shown >= SECONDS_BETWEEN_UPDATES:
@@ -119,12 +122,11 @@ class Room:
         finally:
             self.line.leave(ticket)
 
-    def _stopper(self, ticket: Ticket) -> Callable[[], bool]:
-        deadline = time.monotonic() + self.limits.seconds
-        return lambda: ticket.stop.is_set() or time.monotonic() > deadline
+    def _lines(self, asked: Mapping[str, Any], ticket: Ticket) -> Generator[str]:
+        """Trace lines of the run and, for a race, of its baseline; every fault becomes a notice, nothing is lost.
 
-    def _lines(self, asked: Mapping[str, Any], stop: Callable[[], bool]) -> Generator[str]:
-        """Trace lines of the run and, for a race, of its baseline; every fault becomes a notice, nothing is lost."""
+        Where `asked` holds "cost", the lines of a measurement of v(n) instead, each {"cost": …}.
+        """
         if self._loaded is None:
             yield _notice(self._state["key"], **self._state["args"])
             return
@@ -132,24 +134,41 @@ class Room:
 
         closing_line = ""
         try:
+            if "cost" in asked:
+                # Closed here, so that nothing is measured any more when the next in line begins.
+                with closing(gauge(self._loaded, asked["cost"], lambda: ticket.over)) as told:
+                    yield from (_line({"cost": each}) for each in told)
+                return
             request, _ = check(self._bounded(asked))
             race = asked.get("race") and request.drafter != "none"
             for each in (request, request.baseline()) if race else (request,):
-                if each is not request and stop():
+                if each is not request and ticket.over:
+                    yield self._too_late() if ticket.late else _notice("error.race_left")
                     return
-                run = start(self._loaded, each, stop)
+                run = start(self._loaded, each, lambda: ticket.over)
                 yield header_line(run.header)
                 closing_line = finish_line("error")
-                yield from _written(run.parts)
-                closing_line = ""
+                for part in run.parts:
+                    if isinstance(part, Round):
+                        yield round_line(part)
+                        continue
+                    closing_line = ""
+                    if part == "stopped":
+                        # In one piece: a page that reads the closing line looks for no notice after it.
+                        yield finish_line(part) + (self._too_late() if ticket.late else "")
+                        return
+                    yield finish_line(part)
         except RequestError as problem:
             yield _notice(problem.key, **problem.fields)
         except Exception as problem:
             # torch has its own class for a full device.
             memory = isinstance(problem, MemoryError) or type(problem).__name__ == "OutOfMemoryError"
             log.exception("a run failed")
-            # In one piece: a page that reads the closing line looks for no notice after it.
+            # In one piece, as above.
             yield closing_line + _notice("error.out_of_memory" if memory else "error.unknown")
+
+    def _too_late(self) -> str:
+        return _notice("error.time_up", seconds=round(self.limits.seconds))
 
     def _bounded(self, asked: Mapping[str, Any]) -> Any:
         """The request a visitor's values make, within this host's limits."""
@@ -165,16 +184,12 @@ class Room:
             raise RequestError("error.bad_number", name="max_new_tokens", low=1, high=self.limits.max_new_tokens)
         options = values.get("options", {})
         if not isinstance(options, dict):
-            raise RequestError("error.bad_option", problem="options")
+            raise RequestError("error.bad_option", problem={"key": "error.option_shape", "args": {}})
         for name, option in options.items():
             if isinstance(option, str) and len(option) > self.limits.prompt_chars:
-                raise RequestError("error.bad_option", problem=f"{name} > {self.limits.prompt_chars}")
+                told = {"name": str(name)[:40], "limit": self.limits.prompt_chars}
+                raise RequestError("error.bad_option", problem={"key": "error.option_long", "args": told})
         return Request(**{"prompt": "", **values})
-
-
-def _written(parts: Iterator[Round | Finish]) -> Iterator[str]:
-    for part in parts:
-        yield round_line(part) if isinstance(part, Round) else finish_line(part)
 
 
 def _notice(key: str, **args: Any) -> str:

@@ -48,7 +48,9 @@ class _Numbers:
             self._counts("efficiency", summary.efficiency),
             self._counts("tau", summary.tau),
             self._counts("coverage", summary.coverage),
-            self._row("c", summary.c, 1, "ms", digits=3),
+            self._row("c", summary.c, (_digits(summary.c.numerator, 1), 1), "ms", digits=_digits(summary.c.value, 3))
+            if summary.c
+            else self._row("c", None, 1, "ms", digits=3),
             self._row("v", summary.v, 1, "ms", before=f"n = {summary.v_tokens}: "),
             self._row("tokens_per_second", summary.tokens_per_second, (0, 2), "s", digits=1),
             self._row("speedup", summary.speedup, 1, "token/s"),
@@ -177,7 +179,8 @@ def _why(summary: Summary, t: Words) -> list[Json]:
         )
     )
     if summary.c and summary.v:
-        why.append(_sentence(t, "verdict.why.c", c=say(summary.c.numerator / step, 3)))
+        c = summary.c.numerator / step
+        why.append(_sentence(t, "verdict.why.c", c=say(c, _digits(c, 3))))
         why.append(_sentence(t, "verdict.why.v", n=summary.v_tokens, v=say(summary.v.numerator / step)))
     why.append(_sentence(t, "verdict.why.overhead", overhead=say(summary.costs.other / step, 3)))
     own = _own_gamma(summary)
@@ -186,6 +189,11 @@ def _why(summary: Summary, t: Words) -> list[Json]:
     elif own:
         why.append(_sentence(t, "verdict.why.never", gamma=own.gamma))
     return why
+
+
+def _digits(value: float | None, least: int) -> int:
+    """How many digits to write so that a small cost does not read as none at all; two more at most."""
+    return next((n for n in (least, least + 1) if value is None or round(value, n)), least + 2)
 
 
 def _sentence(t: Words, key: str, **args: object) -> Json:

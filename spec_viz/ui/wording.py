@@ -14,7 +14,10 @@ LANGUAGES = ("vi", "en")
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """The sentences of one language; call it with a key and what fills the braces."""
+    """The sentences of one language; call it with a key and what fills the braces: a text, a number, or a sentence.
+
+    A sentence within a sentence is {"key", "args"}, so that it is said in the same language.
+    """
 
     language: str
     table: Mapping[str, str]
@@ -22,7 +25,8 @@ class Words:
     def __call__(self, key: str, **args: object) -> str:
         text = self.table[key]
         for name, value in args.items():
-            text = text.replace("{" + name + "}", str(value))
+            said = self(value["key"], **value["args"]) if isinstance(value, dict) else str(value)
+            text = text.replace("{" + name + "}", said)
         return text
 
 

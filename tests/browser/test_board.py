@@ -8,6 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from spec_viz.engine.trace import Round
+from spec_viz.ui.wording import words
 from tests.browser.acts import EN, drawn, first_bundle, open_trace, picture, press, rows, small_trace, tiles
 from tests.browser.conftest import Visit
 
@@ -140,10 +141,14 @@ def test_a_tile_says_p_q_and_u_under_the_pointer_and_keeps_them_when_pinned(visi
     red, kept = page.locator(".sv-rows .sv-tile--no").first, page.locator(".sv-rows .sv-tile--ok").first
     panel = page.locator(".sv-inspector-body")
     red.hover()
-    for name, value in (("p", node.p), ("q", node.q), ("u", node.u)):
+    for name, value in (("p", node.p), ("q", node.q), ("accept", node.accept)):
         shown = panel.locator("dl > div", has=page.get_by_text(EN(f"inspector.{name}"), exact=True)).locator("dd")
         assert value is not None
         assert float(re.sub(r"[<>\s]", "", shown.inner_text())) == pytest.approx(value, abs=0.006), name
+    # Here the target draws a token of its own and compares: no number u decides, and none is called unknown.
+    assert (run.meta["rule"], node.u) == ("match", None)
+    expect(panel).not_to_contain_text(EN("inspector.unknown"))
+    expect(panel).to_contain_text(EN("inspector.residual.match"))
     expect(panel.locator("figure").first).to_be_visible()
     expect(panel).to_contain_text(EN("legend.rejected"))
     refused = panel.inner_text()
@@ -176,6 +181,23 @@ def test_the_keyboard_alone_reaches_a_tile_and_what_it_says(visit: Visit, record
     expect(focused).to_have_attribute("aria-pressed", "true")
     press(page, "Escape")
     expect(page.locator(".sv-inspector")).to_contain_text(EN("inspector.hint"))
+
+
+def test_a_number_u_that_decided_is_shown(visit: Visit, recorded: str) -> None:
+    page = drawn(visit(recorded))
+    open_trace(page, small_trace(["a", "b", "c", "d"]))
+    expect(tiles(page)).to_have_count(6)
+    page.locator(".sv-rows .sv-tile--no").hover()
+    shown = page.locator(".sv-inspector dl > div", has=page.get_by_text(EN("inspector.u"), exact=True))
+    expect(shown.locator("dd")).to_have_text("0.250")
+
+
+@pytest.mark.parametrize("language", ["vi", "en"])
+def test_why_red_is_asked_once(visit: Visit, recorded: str, language: str) -> None:
+    page = drawn(visit(f"{recorded}/?lang={language}"))
+    ask = words(language)("board.why").rstrip("?")
+    page.locator("details.sv-ask").first.locator("summary").click()
+    assert page.locator(".sv-page").inner_text().count(ask) == 1
 
 
 def test_a_person_asks_why_a_tile_is_red(visit: Visit, recorded: str) -> None:

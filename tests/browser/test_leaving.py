@@ -9,7 +9,8 @@ import pytest
 import torch
 from playwright.sync_api import Page, expect
 
-from spec_viz.ui.room import Room
+from spec_viz.ui.room import Limits, Room
+from spec_viz.ui.wording import Words, words
 from tests.browser.acts import EN, rows
 from tests.browser.conftest import Visit
 from tests.integration.launch import served
@@ -44,10 +45,10 @@ def slow(room: Room) -> Iterator[Gate]:
         yield gate
 
 
-def start(page: Page) -> None:
+def start(page: Page, t: Words = EN) -> None:
     expect(page.locator(".sv-run")).to_have_attribute("aria-disabled", "false")
-    page.get_by_label(EN("control.prompt")).fill("rất đẹp rất")
-    page.get_by_role("button", name=EN("control.run"), exact=True).click()
+    page.get_by_label(t("control.prompt")).fill("rất đẹp rất")
+    page.get_by_role("button", name=t("control.run"), exact=True).click()
 
 
 def until(page: Page, true: Callable[[], bool], what: str, seconds: float = 20) -> None:
@@ -112,3 +113,16 @@ def test_a_fault_in_the_engine_is_told_and_the_next_run_works(
     start(page)
     expect(page.locator(".sv-board-finish")).to_have_text(EN("board.finish.length"))
     expect(page.locator(".sv-alert")).to_have_text("")
+
+
+@pytest.mark.parametrize("language", ["vi", "en"])
+def test_a_run_that_the_server_ends_is_not_called_the_visitor_s_doing(visit: Visit, language: str) -> None:
+    t = words(language)
+    with pytest.MonkeyPatch.context() as patch, Gate() as gate, served(ready_room(patch, Limits(seconds=1.0))) as here:
+        gate.pause = 0.1
+        page = visit(f"{here}/{LINK}&lang={language}")
+        start(page, t)
+        expect(page.get_by_role("alert")).to_have_text(t("error.time_up", seconds=1))
+        expect(page.locator(".sv-board-finish")).to_have_text(t("board.finish.stopped"))
+        assert rows(page).count() >= 2
+        expect(page.get_by_role("button", name=t("control.run"), exact=True)).to_be_visible()

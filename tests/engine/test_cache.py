@@ -8,6 +8,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from transformers.cache_utils import DynamicCache
 
 from spec_viz.engine.cache import ROOM, GrowingLayer, kv_bytes_per_token, new_cache
+from spec_viz.engine.proposal import Proposal
 from spec_viz.engine.target import CachedModel
 from tests.engine.tiny import LAYERS, direct, model, prompts
 
@@ -58,12 +59,12 @@ def test_more_than_there_is_or_a_positive_count_cannot_be_removed(count: int) ->
 def test_logits_through_the_cache_are_those_of_a_plain_pass() -> None:
     target = CachedModel(model())
     expected = direct(TOKENS)
-    torch.testing.assert_close(target.prefill(TOKENS[:10]), expected[9:10])
-    torch.testing.assert_close(target.verify(TOKENS[10], TOKENS[11:16]), expected[10:16])
+    torch.testing.assert_close(target.prefill(TOKENS[:10])[0], expected[9:10])
+    torch.testing.assert_close(target.verify(TOKENS[10], Proposal(tuple(TOKENS[11:16])))[0], expected[10:16])
     # Two of the five drafts are kept: what was rolled back leaves no trace in what follows.
     target.roll_back(13)
     other = [*TOKENS[:13], 1, 2, 3]
-    torch.testing.assert_close(target.verify(1, [2, 3]), direct(other)[13:])
+    torch.testing.assert_close(target.verify(1, Proposal((2, 3)))[0], direct(other)[13:])
     assert target.length == 16
 
 
@@ -73,7 +74,7 @@ def test_rolling_back_to_where_it_is_or_further_on_changes_nothing() -> None:
     target.roll_back(10)
     target.roll_back(12)
     assert target.length == 10
-    torch.testing.assert_close(target.verify(TOKENS[10], []), direct(TOKENS[:11])[10:])
+    torch.testing.assert_close(target.verify(TOKENS[10], Proposal())[0], direct(TOKENS[:11])[10:])
 
 
 def test_a_closed_model_can_begin_again() -> None:
@@ -81,7 +82,7 @@ def test_a_closed_model_can_begin_again() -> None:
     target.prefill(TOKENS[:10])
     target.close()
     assert target.length == 0
-    torch.testing.assert_close(target.prefill(TOKENS), direct(TOKENS)[-1:])
+    torch.testing.assert_close(target.prefill(TOKENS)[0], direct(TOKENS)[-1:])
 
 
 def test_bytes_per_token_are_those_the_dynamic_cache_holds() -> None:

@@ -13,7 +13,7 @@ from spec_viz.drafters.none import NoDrafter, Stateless
 from spec_viz.drafters.scripted import Scripted
 from spec_viz.engine.decode import Settings, decode
 from spec_viz.engine.draws import Draws
-from spec_viz.engine.proposal import Drafter, Outcome, Proposal
+from spec_viz.engine.proposal import NOTHING, Drafter, Outcome, Proposal
 from spec_viz.engine.target import CachedModel
 from spec_viz.engine.trace import Finish, Round
 from spec_viz.engine.warp import Warp
@@ -217,6 +217,8 @@ def test_q_in_the_rounds_is_a_plain_pass_s(warp: Warp, layers: int) -> None:
 class Forgetful:
     """An early exit that feeds only the last token: the entry that a fully accepted round lacks is never made up."""
 
+    needs = NOTHING
+
     def __init__(self, warp: Warp) -> None:
         self._inner = early_exit(LAYERS, warp)
         self._warp = warp
@@ -409,7 +411,7 @@ def test_a_failure_frees_the_caches_and_is_passed_on() -> None:
 
 
 def test_a_rule_that_does_not_fit_the_drafts_is_refused() -> None:
-    with pytest.raises(ValueError, match="does not keep the target's law"):
+    with pytest.raises(ValueError, match="'match' cannot judge sampled drafts"):
         run(PROMPTS[0], early_exit(2, WARM), warp=WARM, rule="match")
 
 
@@ -450,5 +452,5 @@ def untimed(result: Result) -> Any:
 
 def test_no_gradient_is_kept() -> None:
     target = CachedModel(model())
-    assert not target.prefill(PROMPTS[0]).requires_grad
+    assert not target.prefill(PROMPTS[0])[0].requires_grad
     assert torch.is_inference_mode_enabled() is False

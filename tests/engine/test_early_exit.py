@@ -9,6 +9,7 @@ from spec_viz.drafters.early_exit import FAMILY, first_layers
 from spec_viz.drafters.registry import Setup
 from spec_viz.engine.draws import Draws, pick
 from spec_viz.engine.proposal import Outcome
+from spec_viz.engine.target import CachedModel
 from spec_viz.engine.warp import Warp
 from tests.engine.tiny import LAYERS, direct, early_exit, model, prompts
 
@@ -38,7 +39,7 @@ def test_a_view_shares_every_weight_and_leaves_the_target_whole() -> None:
 def test_drafts_are_drawn_from_the_q_that_is_reported() -> None:
     warp = Warp(temperature=1.2, top_k=9)
     drafter = early_exit(2, warp)
-    drafter.observe(Outcome(0, TOKENS))
+    drafter.observe(Outcome((), TOKENS))
     draws = Draws(3, 1, len(TOKENS))
     proposal = drafter.propose(TOKENS, 4, draws)
     assert proposal.drawn == "sampled"
@@ -49,7 +50,7 @@ def test_drafts_are_drawn_from_the_q_that_is_reported() -> None:
 
 def test_at_temperature_zero_q_is_one_hot_on_the_argmax() -> None:
     drafter = early_exit(2)
-    drafter.observe(Outcome(0, TOKENS))
+    drafter.observe(Outcome((), TOKENS))
     proposal = drafter.propose(TOKENS, 3, Draws(0, 1, len(TOKENS)))
     assert proposal.q is not None
     prefix = list(TOKENS)
@@ -61,7 +62,7 @@ def test_at_temperature_zero_q_is_one_hot_on_the_argmax() -> None:
 
 @pytest.mark.parametrize("layers", [LAYERS, LAYERS + 1])
 def test_as_many_layers_as_the_target_s_is_refused(layers: int) -> None:
-    setup: Any = Setup(model(), None, lambda _: [], 1, frozenset(), Warp())  # type: ignore[arg-type]
+    setup: Any = Setup(CachedModel(model()), None, lambda _: [], 1, frozenset(), Warp())  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=f"fewer than the target's {LAYERS}"):
         FAMILY.build(setup, FAMILY.options({"layers": layers}))
     assert FAMILY.build(setup, FAMILY.options({"layers": LAYERS - 1})).cache_length == 0

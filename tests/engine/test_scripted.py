@@ -21,7 +21,7 @@ def play(drafter: Scripted, gamma: int, *verdicts: tuple[int, int]) -> list[tupl
         tokens = drafter.propose(context, gamma, DRAWS).tokens
         drafted.append(tokens)
         context = [*context, *tokens[:accepted], own]
-        drafter.observe(Outcome(accepted, context))
+        drafter.observe(Outcome(tuple(range(accepted)), context))
     return drafted
 
 
@@ -51,10 +51,10 @@ def test_empty_parts_are_no_rounds() -> None:
 
 def test_the_prefill_and_a_round_without_a_proposal_use_no_part_up() -> None:
     drafter = Scripted([[1, 2]])
-    drafter.observe(Outcome(0, [5, 6]))
+    drafter.observe(Outcome((), [5, 6]))
     assert drafter.propose([5, 6], 4, DRAWS).tokens == (1, 2)
-    drafter.observe(Outcome(0, [5, 6, 7]))
-    drafter.observe(Outcome(0, [5, 6, 7, 8]))
+    drafter.observe(Outcome((), [5, 6, 7]))
+    drafter.observe(Outcome((), [5, 6, 7, 8]))
     assert drafter.propose([5, 6, 7, 8], 4, DRAWS).tokens == ()
 
 

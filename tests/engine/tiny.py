@@ -12,12 +12,14 @@ import torch
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from spec_viz.drafters.early_exit import ModelDrafter, first_layers
+from spec_viz.drafters.early_exit import first_layers
+from spec_viz.drafters.model import ModelDrafter
 from spec_viz.drafters.none import NoDrafter, Stateless
 from spec_viz.drafters.prompt_lookup import PromptLookup
 from spec_viz.engine.decode import Settings, decode
 from spec_viz.engine.draws import Draws
-from spec_viz.engine.proposal import Drafter, Proposal
+from spec_viz.engine.length import Fixed
+from spec_viz.engine.proposal import Drafter, Drawn, Proposal
 from spec_viz.engine.target import CachedModel
 from spec_viz.engine.trace import Finish, Round
 from spec_viz.engine.warp import Warp
@@ -148,8 +150,9 @@ def lookup(
     return PromptLookup(len(prompt), longest, 1, near_end, which, where)
 
 
-def early_exit(layers: int, warp: Warp = GREEDY) -> ModelDrafter:
-    return ModelDrafter(CachedModel(first_layers(model(), layers)), warp)
+def early_exit(layers: int, warp: Warp = GREEDY, drawn: Drawn = "sampled", width: int = 1) -> ModelDrafter:
+    shallow = CachedModel(first_layers(model(), layers))
+    return ModelDrafter(shallow, warp, drawn, width, Fixed(), frozenset())
 
 
 class Copyist(Stateless):

@@ -50,14 +50,14 @@ def test_the_page_s_own_lines_are_no_part_of_a_trace(recorded: str) -> None:
 
 
 BROKEN: list[tuple[str, str]] = [
-    ("", "error.bad_trace"),
-    ("\n\n", "error.bad_trace"),
-    ("not a trace", "error.bad_trace"),
-    ('{"schema":', "error.bad_trace"),
-    ("[1,2]", "error.bad_trace"),
-    ('{"a":1}', "error.bad_trace"),
-    ('{"round":0}', "error.bad_trace"),
-    ("[" * 100_000, "error.bad_trace"),
+    ("", "error.bad_trace_line"),
+    ("\n\n", "error.bad_trace_line"),
+    ("not a trace", "error.bad_trace_line"),
+    ('{"schema":', "error.bad_trace_line"),
+    ("[1,2]", "error.bad_trace_line"),
+    ('{"a":1}', "error.bad_trace_line"),
+    ('{"round":0}', "error.bad_trace_line"),
+    ("[" * 100_000, "error.bad_trace_line"),
     ('{"schema":"specviz.trace/2"}', "error.trace_version"),
     ('{"schema":["<img src=x onerror=alert(1)>"]}', "error.trace_version"),
     (" " * 4_000_001, "error.trace_too_large"),
@@ -71,7 +71,7 @@ BROKEN: list[tuple[str, str]] = [
     ),
     (
         '{"schema":"specviz.trace/1","run":"\ud800","origin":"live","meta":{},"prompt":[],"tokens":{}}',
-        "error.bad_trace",
+        "error.bad_trace_line",
     ),
 ]
 
@@ -83,9 +83,37 @@ def test_a_file_that_is_no_trace_gets_one_sentence(text: str, key: str) -> None:
     assert answer["error"]["key"] == key
     for language in LANGUAGES:
         sentence = words(language)(key, **answer["error"]["args"])
-        assert "{field}" not in sentence
+        assert "{" not in sentence
         assert len(sentence) < 300
         json.dumps(sentence).encode()
+
+
+# Where a value stands in the recorded run (line, then the way to it), and what a script or a chart cannot hold there.
+UNBEARABLE: list[tuple[int, list[str | int], Any]] = [
+    (1, ["meta", "gamma"], 10**9),
+    (1, ["prompt", 0], 2**64),
+    (2, ["emitted", "id"], 2**53),
+    (2, ["kv", "target", 1], 2**64),
+    (2, ["kv", "target", 0], -1),
+    (2, ["ms", "verify"], 1e308),
+    (2, ["ms", "propose"], 10**30),
+]
+
+
+@pytest.mark.parametrize(("line", "way", "value"), UNBEARABLE, ids=[str(way) for _, way, _ in UNBEARABLE])
+def test_a_number_that_breaks_charts_is_refused_by_its_name(
+    recorded: str, line: int, way: list[str | int], value: Any
+) -> None:
+    found = [json.loads(each) for each in recorded.splitlines()]
+    *above, name = way
+    at = found[line - 1]
+    for step in above:
+        at = at[step]
+    at[name] = value
+    answer = shown(["".join(json.dumps(each) + "\n" for each in found), "vi", "light"])
+    assert answer["error"]["key"] == "error.bad_trace"
+    assert answer["error"]["args"]["line"] == str(line)
+    assert answer["error"]["args"]["field"].startswith(str(way[0]))
 
 
 ODD: list[Any] = [None, "x", -1, 0, 2.5, 1e308, [], {}, {"target": "x"}, {"target": -5, "drafter": 10**30}, True, [[1]]]
@@ -106,7 +134,7 @@ def test_a_header_that_says_strange_things_is_drawn_with_what_is_known(recorded:
 
 @pytest.mark.parametrize("asked", [None, {}, [], ["a"], [1, 2, 3], "text", [None, None, None], [{}, [], 7]])
 def test_a_question_of_the_wrong_shape_is_answered_as_an_empty_file(asked: Any) -> None:
-    assert shown(asked)["error"]["key"] == "error.bad_trace"
+    assert shown(asked)["error"] == {"key": "error.bad_trace_line", "args": {"line": "1"}}
 
 
 # ---------------------------------------------------------------- what the page starts with

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from spec_viz.engine.trace import dumps, loads
+from spec_viz.engine.trace import Finish, dumps, finish_line, loads
 from spec_viz.models.weights import WeightsMissing
 from spec_viz.ui.room import Limits, Room, bundle_of
 from spec_viz.ui.wording import LANGUAGES, words
@@ -91,7 +93,43 @@ def test_a_stop_during_the_race_leaves_out_the_baseline(room: Room, gate: Gate) 
 
 def test_a_run_longer_than_the_host_allows_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     room = ready_room(monkeypatch, Limits(seconds=0.0))
-    assert finishes(serve(room)) == ["stopped"]
+    found = serve(room)
+    assert finishes(found) == ["stopped"]
+    assert notice(found) == {"key": "error.time_up", "args": {"seconds": 0}}
+
+
+def test_the_host_s_time_covers_the_race_and_its_end_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    room = ready_room(monkeypatch, Limits(seconds=30.0))
+    clock = time.monotonic
+    with Gate() as gate:
+        answer = room.serve(ask(race=True, nonce="mine"), "v")
+        next(answer)
+        monkeypatch.setattr("spec_viz.ui.line.time.monotonic", lambda: clock() + 60 * (gate.passes > 14))
+        found = last(answer)
+    assert finishes(found) == ["length", "stopped"]
+    assert notice(found)["key"] == "error.time_up"
+
+
+def test_a_stop_between_a_run_and_its_baseline_is_told(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop_and_write(finish: Finish) -> str:
+        if finish == "length":
+            room.line.stop("mine")
+        return finish_line(finish)
+
+    monkeypatch.setattr("spec_viz.ui.room.finish_line", stop_and_write)
+    found = last(room.serve(ask(race=True, nonce="mine"), "v"))
+    assert finishes(found) == ["length"]
+    assert notice(found)["key"] == "error.race_left"
+
+
+@pytest.mark.parametrize("nonce", [None, "", 7, ["a"]])
+def test_a_run_without_a_name_can_be_stopped_by_nobody_else(room: Room, gate: Gate, nonce: Any) -> None:
+    gate.pause = 0.05
+    answer = room.serve(ask(nonce=nonce), "v")
+    until_running(answer)
+    for name in ("", str(nonce), "None"):
+        room.line.stop(name)
+    assert finishes(last(answer)) == ["length"]
 
 
 # ---------------------------------------------------------------- bad input
@@ -139,6 +177,8 @@ def test_every_bad_request_gets_one_sentence_in_both_languages_and_the_room_goes
         for language in LANGUAGES:
             sentence = words(language)(said["key"], **said["args"])
             assert "{" not in sentence.replace("{'a': 1}", ""), (fields, sentence)
+            if language == "vi":
+                assert not re.search(r"\b(must|takes|has no|larger|fewer)\b", sentence), sentence
             assert len(sentence) < 400, (fields, sentence)
     assert finishes(serve(room)) == ["length"]
     assert (len(room.line), filled_caches()) == (0, 0)

@@ -12,7 +12,7 @@ from scipy import stats
 from spec_viz.drafters.none import NoDrafter
 from spec_viz.engine.draws import Draws, pick
 from spec_viz.engine.proposal import Drafter, Proposal
-from spec_viz.engine.rules import RULES, Rule, Verdict, token
+from spec_viz.engine.rules import RULES, Judge, Verdict, token
 from spec_viz.lab import law
 from spec_viz.lab.law import LawTest, TableDrafter, compare_counts, family_wise, sample_toy, toy_tables
 
@@ -35,13 +35,13 @@ def test_argmax_drafts_judged_with_a_soft_q_bend_the_law_as_worked_by_hand() -> 
     planted = law.enumerate_planted()
     assert not planted.passed
     # algorithms §13.2: the first token then has the law (.4, .6, 0) instead of (.5, .3, .2).
-    joint = law.emitted_law(law.WORKED, RULES["token"], 1, law.soft_rows(law.WORKED), True, 30)
+    joint = law.emitted_law(law.WORKED, RULES["token"].judge, 1, law.soft_rows(law.WORKED), True, 30)
     first = [sum(mass for tokens, mass in joint.items() if tokens[0] == letter) for letter in range(3)]
     assert first == pytest.approx([0.4, 0.6, 0.0])
 
 
 def test_the_enumerated_law_has_all_the_mass_and_the_target_s_marginals() -> None:
-    joint = law.emitted_law(law.CHAIN, RULES["token"], 2, law.soft_rows(law.CHAIN), False, 4)
+    joint = law.emitted_law(law.CHAIN, RULES["token"].judge, 2, law.soft_rows(law.CHAIN), False, 4)
     assert math.fsum(joint.values()) == pytest.approx(1.0)
     # By hand: start 0 has (1/2, 1/4, 1/4); 0 → 1 → 2 is 1/2·1/4·1/4 at the second and third place.
     assert joint[(0, 1, 2)] == pytest.approx(1 / 32)
@@ -63,7 +63,7 @@ def from_the_wrong_row(p: torch.Tensor, proposal: Proposal, draws: Draws) -> Ver
 
 
 @pytest.mark.parametrize("fault", [from_p, from_the_wrong_row])
-def test_a_faulty_rule_is_seen_by_enumeration(fault: Rule) -> None:
+def test_a_faulty_rule_is_seen_by_enumeration(fault: Judge) -> None:
     emitted = law.emitted_law(law.CHAIN, fault, 2, law.soft_rows(law.CHAIN), False, 4)
     assert not law.compare_exact("planted", emitted, law.CHAIN.target_law(3)).passed
 
@@ -101,7 +101,7 @@ def test_the_planted_lie_is_seen_in_what_the_loop_samples() -> None:
 
 
 def test_a_faulty_rule_is_seen_in_what_the_loop_samples(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(RULES, "token", from_p)
+    monkeypatch.setitem(RULES, "token", replace(RULES["token"], judge=from_p))
     assert not sample_toy(LABEL, toy(drawn=True), "token", FEW).passed
 
 

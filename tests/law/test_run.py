@@ -72,8 +72,9 @@ REFUSED: list[tuple[dict[str, Any], str, dict[str, Any]]] = [
     ({"drafter": "oracle"}, "error.unknown_drafter", {"name": "oracle"}),
     ({"drafter": ["none"]}, "error.unknown_drafter", {}),
     ({"drafter": "x" * 999}, "error.unknown_drafter", {"name": "x" * 40}),
-    ({"rule": "typical"}, "error.rule_does_not_fit", {"rule": "typical", "drafter": "prompt_lookup"}),
-    ({"drafter": "early_exit", "rule": "match"}, "error.rule_does_not_fit", {"rule": "match"}),
+    ({"rule": "kseq"}, "error.rule_does_not_fit", {"rule": "kseq", "drafter": "prompt_lookup"}),
+    ({"drafter": "early_exit", "rule": "guess"}, "error.rule_does_not_fit", {"rule": "guess"}),
+    ({"rule": "synthetic", "strength": 1.5}, "error.bad_number", {"name": "strength"}),
     ({"options": {"depth": 3}}, "error.bad_option", {}),
     ({"options": {"max_ngram": 99}}, "error.bad_option", {}),
 ]

@@ -35,12 +35,15 @@ export function mountCertainty(root, stage) {
       class: shown && sure !== null && sure < HARD ? 'sv-l-certain-hard' : null,
     });
     item.append(drawToken(token));
-    item.firstChild.setAttribute('aria-hidden', 'true');
-    if (!shown) return item;
     const fill = h('i');
-    fill.style.height = `${(sure ?? 0) * 100}%`;
+    fill.style.height = shown ? `${(sure ?? 0) * 100}%` : '0';
+    item.append(h('span', { class: 'sv-l-certain-bar', 'aria-hidden': 'true' }, fill));
+    if (!shown) {
+      item.append(h('span', { class: 'sv-l-certain-value', 'aria-hidden': 'true' }, '?'));
+      return item;
+    }
+    item.firstChild.setAttribute('aria-hidden', 'true'); // the sentence below names it
     item.append(
-      h('span', { class: 'sv-l-certain-bar', 'aria-hidden': 'true' }, fill),
       h('span', { class: 'sv-l-certain-value', 'aria-hidden': 'true' }, sure === null ? '–' : ctx.number(sure, 2)),
       h('span', { class: 'sv-hush' }, words),
     );

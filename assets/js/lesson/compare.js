@@ -5,6 +5,8 @@ import { drawToken, quote } from '../tile.js';
 import { Bundle } from '../trace.js';
 import { firstDifference } from './recording.js';
 
+const SOURCES = ['accepted', 'correction', 'bonus', 'plain'];
+
 export function mountCompare(root, stage) {
   const { ctx, texts, asks } = stage;
   const traces = texts.map((text) => Bundle.of(text).traces[0]);
@@ -17,6 +19,7 @@ export function mountCompare(root, stage) {
   const draw = () => {
     box.replaceChildren(
       ...traces.map(drawRun),
+      shown ? key() : '',
       h('p', { class: 'sv-l-caption', role: 'status' }, shown ? verdict() : ''),
     );
   };
@@ -45,9 +48,22 @@ export function mountCompare(root, stage) {
         'data-at': `${entry.round}.${entry.node ?? 'own'}`,
       });
       item.append(drawToken(trace.text(entry.id)));
+      if (shown) item.title = ctx.t(`legend.${entry.source}`);
       list.append(item);
     });
     return h('section', { class: 'sv-l-run' }, title, list);
+  }
+
+  function key() {
+    const sources = new Set(traces.flatMap((trace) => trace.entries.map((entry) => entry.source)));
+    const entry = (source) =>
+      h(
+        'li',
+        {},
+        h('span', { class: `sv-l-key sv-l-token sv-l-token--${source}`, 'aria-hidden': 'true' }),
+        ctx.t(`legend.${source}`),
+      );
+    return h('ul', { class: 'sv-l-keys' }, ...SOURCES.filter((source) => sources.has(source)).map(entry));
   }
 
   function verdict() {

@@ -2,9 +2,8 @@
 
 import { h, say } from '../dom.js';
 import { Run } from '../run.js';
-import { compare } from './recording.js';
-
-const POLL = 2000;
+import { changesSaid, compare } from './recording.js';
+import { Waiting } from './waiting.js';
 
 /**
  * `view` draws: show(bundles), refresh(), finish(texts) -> whether the figure could be drawn from them, back().
@@ -23,11 +22,11 @@ export function makeLive(view, requests, recorded, { host, ctx }) {
   );
   let runs = [];
   let run = null;
-  let waiting = false; // for the model to be loaded
+  const waiting = new Waiting(host, ({ key, args }) => say(said, t(key, args)));
 
   start.addEventListener('click', () => {
     if (run) run.stop();
-    else if (waiting) giveUp();
+    else if (waiting.on) giveUp();
     else begin();
   });
   back.addEventListener('click', () => {
@@ -38,35 +37,17 @@ export function makeLive(view, requests, recorded, { host, ctx }) {
 
   /** Wait for the model, then run. The button gives up meanwhile. */
   async function begin() {
-    waiting = true;
     back.hidden = true;
     start.textContent = t('control.stop');
-    while (waiting) {
-      const answer = await readiness();
-      if (!waiting) return;
-      if (answer.ready) break;
-      say(said, t(answer.key, answer.args));
-      await new Promise((resolve) => setTimeout(resolve, POLL));
-    }
-    if (!waiting) return;
-    waiting = false;
+    if (!(await waiting.over())) return;
     runs = [];
     next();
   }
 
   function giveUp() {
-    waiting = false;
+    waiting.end();
     start.textContent = t('lesson.live.run');
     say(said, '');
-  }
-
-  async function readiness() {
-    try {
-      return (await host.server.state()) ?? { ready: false, key: 'shell.state.away', args: {} };
-    } catch (error) {
-      console.error(error);
-      return { ready: false, key: 'shell.state.away', args: {} };
-    }
   }
 
   /** The runs of a figure follow one another: the machine has one line. */
@@ -116,15 +97,9 @@ export function makeLive(view, requests, recorded, { host, ctx }) {
   function verdict(before, now) {
     const found = compare(before, now);
     const key = !found.same ? 'lesson.live.differs' : found.verdicts ? 'lesson.live.same' : 'lesson.live.verdicts';
-    const changes = found.changes.map(({ name, before: was, now: is }) =>
-      t('lesson.live.change', {
-        name: t(`lesson.live.name.${name}`),
-        was: was ?? t('shell.unknown'),
-        is: is ?? t('shell.unknown'),
-      }),
-    );
-    const why = changes.length
-      ? t(found.same ? 'lesson.live.although' : 'lesson.live.because', { changes: changes.join('; ') })
+    const changes = changesSaid(found.changes, t);
+    const why = changes
+      ? t(found.same ? 'lesson.live.although' : 'lesson.live.because', { changes })
       : t('lesson.live.conditions');
     return [h('p', {}, h('b', {}, t(key, { at: found.at, tokens: found.tokens })), ' ', why)];
   }
@@ -133,7 +108,7 @@ export function makeLive(view, requests, recorded, { host, ctx }) {
     element,
     take: (text) => run?.take(text),
     stop() {
-      waiting = false;
+      waiting.end();
       if (run) run.stop();
       run = null;
     },

@@ -29,10 +29,15 @@ export function block(html, className = 'sv-l-prose') {
 /** A table on a narrow page scrolls in a box of its own. */
 function copyInto(parent, from) {
   for (const node of from.childNodes) {
-    if (node.nodeType === Node.TEXT_NODE) parent.append(node.textContent);
+    if (node.nodeType === Node.TEXT_NODE) parent.append(bound(node.textContent));
     else if (node.nodeType === Node.ELEMENT_NODE && ALLOWED.has(node.tagName)) parent.append(copyOf(node));
     else if (node.nodeType === Node.ELEMENT_NODE) copyInto(parent, node);
   }
+}
+
+/** No line begins with a sign: "1 − β", "q = 0.39" and "γ + 1" stay together. */
+function bound(text) {
+  return text.replace(/ (?=[=+·<÷] )/g, '\u00a0').replace(/ − /g, '\u00a0−\u00a0');
 }
 
 function copyOf(node) {

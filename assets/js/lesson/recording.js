@@ -1,6 +1,6 @@
 /** Recorded runs as text: cut to the rounds a figure shows, and compared with a live run. */
 
-const CONDITIONS = ['device', 'device_name', 'dtype', 'threads'];
+export const CONDITIONS = ['device', 'device_name', 'dtype', 'threads'];
 
 /** The first trace of a bundle up to and including round `to`; the closing line stays only where nothing is cut. */
 export function cut(ndjson, to = null) {
@@ -37,9 +37,23 @@ export function firstDifference(left, right) {
   return null;
 }
 
-function changesOf(before, now) {
-  const plain = CONDITIONS.map((name) => ({ name, before: before[name], now: now[name] }));
+/** Conditions that differ between two machines, each {name, before, now}. */
+export function changesOf(before, now, names = CONDITIONS) {
+  const plain = names.map((name) => ({ name, before: before[name], now: now[name] }));
   const packages = Object.keys({ ...before.versions, ...now.versions });
   const versions = packages.map((name) => ({ name, before: before.versions?.[name], now: now.versions?.[name] }));
   return [...plain, ...versions].filter((change) => change.before !== change.now);
+}
+
+/** The changes as one phrase; empty where there are none. */
+export function changesSaid(changes, t) {
+  return changes
+    .map(({ name, before, now }) =>
+      t('lesson.live.change', {
+        name: t(`lesson.live.name.${name}`),
+        was: before ?? t('shell.unknown'),
+        is: now ?? t('shell.unknown'),
+      }),
+    )
+    .join('; ');
 }

@@ -4,6 +4,7 @@ import { h } from '../dom.js';
 import { Bundle } from '../trace.js';
 import { FIGURES, requestsOf, tracesOf } from './figures.js';
 import { makeLive } from './live.js';
+import { makeMeasure } from './measure.js';
 import { tileOf } from './tiles.js';
 
 /** Kinds that bring their own buttons to move with. */
@@ -47,17 +48,19 @@ export function makeStage(scene) {
   if (view.total > 0 && scene.live && !OWN_BUTTONS.has(figure.kind))
     buttons = makeButtons(ctx, () => [at, view.total], go);
   if (buttons) element.append(buttons.element);
-  const live =
-    scene.live && requestsOf(figure).length
-      ? makeLive(
-          twin(),
-          requestsOf(figure),
-          recorded.map((text) => Bundle.of(text)),
-          scene,
-        )
-      : null;
+  const live = scene.live ? liveOf() : null;
   if (live) element.append(live.element);
   go(asks ? 0 : view.first);
+
+  function liveOf() {
+    if (figure.kind === 'cost') {
+      const beside = { show: (result) => view.show(result), back: () => view.back() };
+      return makeMeasure(beside, figure.result, scene);
+    }
+    const requests = requestsOf(figure);
+    const bundles = recorded.map((text) => Bundle.of(text));
+    return requests.length ? makeLive(twin(), requests, bundles, scene) : null;
+  }
 
   /** The same figure for a live run: drawn as it comes where the figure can, otherwise drawn anew when it is over. */
   function twin() {

@@ -1,0 +1,234 @@
+"""The losslessness test that every drafter takes: its own code, on a tiny random Llama with seven tokens.
+
+So small a target can be known by heart: after a few thousand rounds nearly every prefix that can occur has been seen,
+and a pass is a look-up. What is left to run is the real loop, the real rules and the real drafters. The target's joint
+law of the next tokens is exact.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cache, partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from spec_viz.drafters.registry import Family, Setup, families
+from spec_viz.engine.decode import Settings, decode
+from spec_viz.engine.length import LENGTHS, Fixed, Length
+from spec_viz.engine.proposal import NOTHING, Needs, Proposal, Seen
+from spec_viz.engine.rules import RULES
+from spec_viz.engine.trace import Round
+from spec_viz.engine.warp import Warp
+from spec_viz.lab.law import LawTest, compare_counts, one_thread
+
+VOCABULARY = 7
+LAYERS = 4
+HORIZON = 4
+GAMMA = 3
+PROMPT = (1, 2, 3, 1, 2, 4, 1, 2)
+WARP = Warp(temperature=1.0)
+
+# Options under which a drafter's law is tested beside its defaults, where the defaults would leave something out.
+OPTIONS: dict[str, tuple[dict[str, Any], ...]] = {
+    "early_exit": ({"layers": 2},),
+    "scripted": ({"script": "3 1 2 | 4 1"},),
+}
+# Drafters under which every length policy is tested: one that asks it to stop, one that does not.
+LENGTHS_UNDER = (("early_exit", "token", {"layers": 2}), ("prompt_lookup", "match", {}))
+# Made-up milliseconds of a pass and of each row in it, so that a policy that weighs times has some to weigh.
+PASS_MS = 3.0
+ROW_MS = 1.0
+
+
+@cache
+def tiny_llama() -> LlamaForCausalLM:
+    """A Llama with four layers and seven tokens; its weights are large enough for laws that differ by context."""
+    config = LlamaConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=16,
+        intermediate_size=32,
+        num_hidden_layers=LAYERS,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        max_position_embeddings=128,
+        initializer_range=0.7,
+        bos_token_id=0,
+        eos_token_id=0,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(11)
+        return LlamaForCausalLM(config).eval()  # type: ignore[no-any-return, no-untyped-call]
+
+
+class KnownByHeart:
+    """A stand-in for `CachedModel` that runs every text through a model once and remembers what came out."""
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+        self.device = torch.device("cpu")
+        self.context_limit = int(model.config.max_position_embeddings)
+        self._fed: list[int] = []
+        self._ms = 0.0
+
+    @property
+    def length(self) -> int:
+        return len(self._fed)
+
+    def feed(self, tokens: Sequence[int], keep: int) -> Tensor:
+        self._fed += tokens
+        return torch.stack(
+            [self._row(self._fed[:end])[0] for end in range(len(self._fed) - keep + 1, len(self._fed) + 1)]
+        )
+
+    def feed_tree(
+        self, tokens: Sequence[int], parents: Sequence[int], keep: int, needs: Needs = NOTHING
+    ) -> tuple[Tensor, Seen]:
+        before = self._fed[: len(self._fed) + len(tokens) - len(parents)]
+        self._fed = [*self._fed, *tokens]
+        tree = Proposal(tuple(self._fed[len(before) :]), parents=tuple(parents))
+        texts = [
+            [*before, *(tree.tokens[step] for step in tree.path(node))] for node in range(len(tree) - keep, len(tree))
+        ]
+        return self._rows(texts, needs)
+
+    def prefill(self, prompt: Sequence[int], needs: Needs = NOTHING) -> tuple[Tensor, Seen]:
+        self._fed = list(prompt)
+        rows = [self._row(self._fed[: end + 1]) for end in range(len(prompt))]
+        hidden = {layer: torch.stack([row[1][layer] for row in rows]) for layer in needs.layers}
+        return rows[-1][0][None], Seen(rows[-1][0][None] if needs.logits else None, hidden)
+
+    def verify(self, last: int, proposal: Proposal, needs: Needs = NOTHING) -> tuple[Tensor, Seen]:
+        count = len(proposal)
+        tokens = (last, *proposal.tokens, *(token for token, _ in proposal.extra))
+        parents = (
+            -1,
+            *(parent + 1 for parent in proposal.parents),
+            *(0 if parent < 0 else parent + count + 1 for _, parent in proposal.extra),
+        )
+        logits, seen = self.feed_tree(tokens, parents, len(tokens), needs)
+        return logits[: count + 1], seen
+
+    def roll_back(self, length: int, path: Sequence[int] = ()) -> None:
+        self._fed = [*self._fed[:length], *(self._fed[length + step] for step in path)]
+
+    def now(self) -> float:
+        return self._ms / 1000
+
+    def close(self) -> None:
+        self._fed = []
+
+    def _rows(self, texts: Sequence[Sequence[int]], needs: Needs) -> tuple[Tensor, Seen]:
+        self._ms += PASS_MS + ROW_MS * len(texts)
+        rows = [self._row(text) for text in texts]
+        logits = torch.stack([row[0] for row in rows])
+        hidden = {layer: torch.stack([row[1][layer] for row in rows]) for layer in needs.layers}
+        return logits, Seen(logits if needs.logits else None, hidden)
+
+    def _row(self, text: Sequence[int]) -> tuple[Tensor, tuple[Tensor, ...]]:
+        return _by_heart(self.model, tuple(text))
+
+
+@cache
+@torch.inference_mode()
+def _by_heart(model: Any, text: tuple[int, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """Logits (V,) and hidden states (d,) of every layer behind a text."""
+    out = model(torch.tensor([text]), output_hidden_states=True)
+    return out.logits[0, -1].clone(), tuple(states[0, -1].clone() for states in out.hidden_states)
+
+
+@cache
+def target_law() -> Mapping[tuple[int, ...], float]:
+    """The tiny target's exact joint law of the HORIZON tokens behind the prompt."""
+    law: dict[tuple[int, ...], float] = {(): 1.0}
+    for _ in range(HORIZON):
+        law = {
+            (*tokens, token): mass * chance
+            for tokens, mass in law.items()
+            for token, chance in enumerate(_next_law((*PROMPT, *tokens)))
+        }
+    return law
+
+
+def _next_law(text: tuple[int, ...]) -> list[float]:
+    return WARP.law(_by_heart(tiny_llama(), text)[0][None], text)[0].double().tolist()
+
+
+def tiny_tests(rounds: int, names: Sequence[str] | None, rules: Sequence[str] | None) -> Iterator[LawTest]:
+    """Chi-square of every drafter with every lossless rule that fits it, `rounds` rounds each."""
+    for family in families().values():
+        if (names is None or family.name in names) and not family.needs_weights:
+            for rule in family.rules:
+                if RULES[rule].lossless and (rules is None or rule in rules):
+                    for options in OPTIONS.get(family.name, ({},)):
+                        yield sample_tiny(family, rule, options, rounds)
+
+
+def tiny_length_tests(rounds: int, names: Sequence[str] | None, rules: Sequence[str] | None) -> Iterator[LawTest]:
+    """Chi-square of every length policy that can vary, under a drafter that asks it and one that does not."""
+    for name, rule, options in LENGTHS_UNDER:
+        if (names is None or name in names) and (rules is None or rule in rules):
+            for policy, make in LENGTHS.items():
+                if policy != "fixed":
+                    # A run has HORIZON tokens, too few for a policy to learn from: one lives through all of them.
+                    test = sample_tiny(families()[name], rule, options, rounds, length=partial(_same, make()))
+                    yield replace(test, name=f"{test.name} · {policy}")
+
+
+def _same(length: Length) -> Length:
+    return length
+
+
+def sample_tiny(
+    family: Family,
+    rule: str,
+    options: Mapping[str, Any],
+    rounds: int,
+    gamma: int = GAMMA,
+    length: Callable[[], Length] = Fixed,
+) -> LawTest:
+    """Decode the same prompt again and again by one drafter and rule, and compare the texts with the target's law.
+
+    Each run gets its own seed, and a new drafter: what a drafter learns from one run must not be needed by the next.
+    `length` makes the policy of a run.
+    """
+    checked = dict(family.options(options))
+    if "width" in checked and RULES[rule].trees and rule != "match":
+        checked["width"] = 2
+    counts: Counter[tuple[int, ...]] = Counter()
+    done = seed = 0
+    with one_thread():
+        while done < rounds:
+            target = KnownByHeart(tiny_llama())
+            setup = Setup(target, None, _read, len(PROMPT), frozenset(), WARP, rule, length())  # type: ignore[arg-type]
+            drafter = family.build(setup, checked)
+            tokens: tuple[int, ...] = ()
+            settings = Settings(gamma, HORIZON, WARP, rule, seed, length=setup.length)
+            for part in decode(target, drafter, PROMPT, settings, lambda: False):  # type: ignore[arg-type]
+                if isinstance(part, Round):
+                    tokens, done = tokens + part.committed, done + 1
+            counts[tokens] += 1
+            seed += 1
+    changed = ", ".join(f"{name}={value}" for name, value in checked.items() if value != family.options({})[name])
+    name = f"tiny · {rule} · {family.name}" + (f" ({changed})" if changed else "")
+    return compare_counts(name, done, counts, target_law())
+
+
+def _read(text: str) -> list[int]:
+    return [int(word) for word in text.split()]
+
+
+def every_pair() -> list[tuple[str, str]]:
+    """(drafter, lossless rule) of every pair that the tests must cover."""
+    return [
+        (family.name, rule)
+        for family, rule in itertools.chain.from_iterable(
+            ((family, rule) for rule in family.rules) for family in families().values() if not family.needs_weights
+        )
+        if RULES[rule].lossless
+    ]

@@ -1,0 +1,314 @@
+"""Lesson 5.1 as a learner meets it: every step by keyboard alone, in both languages, without asking the server."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import combinations
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, Request, expect
+
+from spec_viz.content.lessons import lesson_text
+from spec_viz.ui.gauge import REPEATS
+from spec_viz.ui.wording import Words, words
+from tests.browser.acts import EN, press
+from tests.browser.conftest import Visit
+from tests.browser.test_language import check_words
+from tests.browser.test_look import AXE
+from tests.integration.launch import served
+from tests.integration.rooms import Gate, ready_room
+
+pytestmark = pytest.mark.browser
+
+SLUG = "5_1_principles"
+MOST_MOVES = 30  # keys that one step's figure may take
+
+# What of a figure must be seen, by its kind, and how many at least.
+DRAWN = {
+    "survey": ("fieldset", 6),
+    "quiz": ("fieldset", 3),
+    "cost": (".sv-l-svg rect", 1),
+    "certainty": (".sv-l-certain > li", 10),
+    "anatomy": (".sv-l-stage .sv-l-drawing", 1),
+    "analogy": (".sv-l-side li", 4),
+    "tiles": (".sv-rows .sv-tile:not(.sv-tile--hidden)", 4),
+    "drag": ("[role=slider]", 6),
+    "law": (".sv-l-law-row", 4),
+    "reroll": (".sv-l-across", 6),
+    "kv": (".sv-slot", 16),
+    "compare": (".sv-l-token", 20),
+    "end": (".sv-l-end li", 6),
+}
+# The same after the guess was made, where more is to be seen then.
+REVEALED = {
+    "cost": (".sv-l-svg rect", 16),
+    "certainty": (".sv-l-certain-bar i", 10),
+    "reroll": (".sv-l-across i", 5),
+    "kv": (".sv-slot--rolled", 1),
+    "compare": (".sv-l-keys li", 2),
+}
+SEEN = """
+([side, selector]) => [...document.querySelectorAll(`${side} ${selector}`)].filter((node) => {
+  const box = node.getBoundingClientRect();
+  return node.checkVisibility({ visibilityProperty: true }) && box.width > 1 && box.height > 1;
+}).length
+"""
+FOCUS = "document.activeElement.className || document.activeElement.tagName"
+LIMITS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]
+
+
+def lesson(language: str) -> dict[str, Any]:
+    text = lesson_text(SLUG, language)
+    assert text is not None
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+def address(base: str, step: str, language: str, theme: str = "light") -> str:
+    return f"{base}/?place=lessons&lesson={SLUG}&step={step}&lang={language}&theme={theme}"
+
+
+def violations(page: Page) -> list[str]:
+    """What axe finds against WCAG 2 A and AA, of whatever weight: the step, the rule and the place."""
+    found = page.evaluate(
+        """(tags) => axe.run({ include: ['.sv-app'] }, { runOnly: tags, resultTypes: ['violations'] })
+          .then(({ violations }) => violations.flatMap(({ id, nodes }) =>
+            nodes.map(({ target, failureSummary }) => `${id}: ${target.join(' ')} ${failureSummary}`)))""",
+        LIMITS,
+    )
+    return [f"{page.locator('.sv-l-title').inner_text()}: {line}" for line in found]
+
+
+def check_figure(page: Page, kind: str, *, revealed: bool = False) -> None:
+    selector, least = REVEALED[kind] if revealed and kind in REVEALED else DRAWN[kind]
+    assert page.evaluate(SEEN, [".sv-l-stage-box", selector]) >= least, (kind, selector)
+    assert page.locator(".sv-l-step .sv-alert").count() == 0
+
+
+def check_language(page: Page, step: dict[str, Any], language: str) -> None:
+    assert page.locator(".sv-l-title").inner_text() == step["title"]
+    assert page.evaluate("document.documentElement.lang") == language
+    said = page.locator(".sv-l-player").inner_text()
+    assert not re.search(r"\{\{|\}\}|\blesson\.\w", said), said
+    check_words(page)
+
+
+def focus_field(page: Page, kind: str) -> None:
+    """Tab, as a person does, until a field of this kind that is not answered yet has the focus."""
+    for _ in range(60):
+        press(page, "Tab")
+        if page.evaluate(
+            """(kind) => document.activeElement.matches(`input[type=${kind}]:enabled`)
+              && !document.activeElement.closest('fieldset')?.querySelector(':checked')""",
+            kind,
+        ):
+            return
+    raise AssertionError(f"no {kind} field is reached by Tab")
+
+
+def choose(page: Page, index: int) -> None:
+    """Choose an option of the group that has the focus."""
+    press(page, "Space", *["ArrowDown"] * index)
+    assert page.evaluate("document.activeElement.checked && Number(document.activeElement.value)") == index
+
+
+def answer_guess(page: Page, ask: dict[str, Any], word: Words) -> None:
+    """The right guess by keyboard; then the reveal stands there and has the focus."""
+    assert page.locator(".sv-l-truth").count() == 0
+    expect(page.locator(".sv-l-lock")).to_be_visible()
+    press(page, "ArrowRight")  # says that a guess is wanted, and goes to its field
+    expect(page.locator(".sv-l-ask [role=status]")).to_have_text(word("lesson.ask.first"))
+    if ask["kind"] == "choice":
+        choose(page, ask["answer"])
+    else:
+        page.keyboard.type(str(ask["answer"]))
+    press(page, "Enter")
+    guessed, truth = page.locator(".sv-l-guess dd").all_inner_texts()
+    assert guessed == truth
+    assert len(page.locator(".sv-l-truth .sv-l-prose").inner_text()) > 40
+    assert page.evaluate(FOCUS) == "sv-l-truth"
+    expect(page.locator(".sv-l-lock")).to_be_hidden()
+
+
+def answer_survey(page: Page, questions: list[dict[str, Any]], phase: str, word: Words) -> None:
+    """Before the lesson nothing is known; after it every answer is right, and the page says so."""
+    for question in questions:
+        focus_field(page, "radio")
+        choose(page, len(question["options"]) if phase == "before" else question["answer"])
+    press(page, "Tab", "Enter")
+    of = len(questions)
+    said = word("lesson.survey.thanks") if phase == "before" else word("lesson.survey.both", before=0, after=of, of=of)
+    expect(page.locator(".sv-l-figure--survey .sv-l-caption")).to_have_text(said)
+    assert page.evaluate(FOCUS) == "sv-l-caption"
+    assert page.locator(".sv-l-outcome tbody tr").count() == (0 if phase == "before" else of)
+
+
+def answer_quiz(page: Page, questions: list[dict[str, Any]], word: Words) -> None:
+    """The first answer is wrong on purpose: also who errs is told why, without scorn."""
+    for place, question in enumerate(questions):
+        focus_field(page, "radio")
+        wrong = place == 0
+        choose(page, (question["answer"] + 1) % len(question["options"]) if wrong else question["answer"])
+        press(page, "Enter")
+        assert page.evaluate(FOCUS) == "sv-l-feedback"
+        said = page.evaluate("document.activeElement.innerText")
+        assert said.startswith(word("lesson.quiz.differ" if wrong else "lesson.quiz.agree"))
+        assert len(said) > 60
+    assert page.locator(".sv-l-option--right").count() == len(questions)
+
+
+def go_on(page: Page, title: str) -> None:
+    """→ through the figure's moves, until the next step has come and its title has the focus."""
+    for _ in range(MOST_MOVES):
+        press(page, "ArrowRight")
+        if page.locator(".sv-l-title").inner_text() == title:
+            assert page.evaluate(FOCUS) == "sv-l-title"
+            return
+    raise AssertionError(f"{MOST_MOVES} keys do not lead on to {title}")
+
+
+@contextmanager
+def asked_by(page: Page) -> Iterator[list[str]]:
+    """The addresses that the page asks for meanwhile."""
+    asked: list[str] = []
+
+    def note(request: Request) -> None:
+        asked.append(request.url)
+
+    page.on("request", note)
+    yield asked
+    page.remove_listener("request", note)
+
+
+# Both languages and both themes on every step, in two walks.
+@pytest.mark.parametrize(("language", "theme"), [("vi", "light"), ("en", "dark")])
+def test_the_whole_lesson_by_keyboard(visit: Visit, recorded: str, language: str, theme: str) -> None:
+    word = words(language)
+    told = lesson(language)
+    steps = told["steps"]
+    page = visit(address(recorded, steps[0]["id"], language, theme), reduced_motion="reduce")
+    expect(page.locator(".sv-l-title")).to_be_visible()
+    page.wait_for_load_state("networkidle")
+    page.add_script_tag(path=str(AXE))
+    found: list[str] = []
+    with asked_by(page) as asked:
+        for place, step in enumerate(steps):
+            kind = step["figure"]["kind"]
+            check_language(page, step, language)
+            check_figure(page, kind)
+            found += violations(page)
+            if step.get("ask"):
+                answer_guess(page, step["ask"], word)
+            elif kind == "survey":
+                answer_survey(page, told["survey"], step["figure"]["phase"], word)
+            elif kind == "quiz":
+                answer_quiz(page, told["quiz"], word)
+            elif page.locator(".sv-l-moves, .sv-board-bar").count():
+                press(page, "End")
+            if step.get("ask"):
+                check_figure(page, kind, revealed=True)
+            check_language(page, step, language)
+            found += violations(page)
+            if place + 1 == len(steps):
+                break
+            following = steps[place + 1]
+            go_on(page, following["title"])
+            # Back stands where this step was left: its figure at the end, its guess made.
+            press(page, "ArrowLeft")
+            assert page.locator(".sv-l-title").inner_text() == step["title"]
+            assert page.locator(".sv-l-ask form").count() == 0
+            press(page, "ArrowRight")
+            assert page.locator(".sv-l-title").inner_text() == following["title"]
+        press(page, "ArrowRight")
+        expect(page.locator(".sv-l-cards")).to_be_visible()
+    # The lesson, its traces, scripts and fonts all come when it opens: stepping asks for nothing at all.
+    assert asked == []
+    assert found == []
+
+
+def test_a_second_press_goes_on_without_a_guess(visit: Visit, recorded: str) -> None:
+    page = visit(address(recorded, "slow", "en"))
+    expect(page.locator(".sv-l-title")).to_be_visible()
+    press(page, "ArrowRight")
+    assert page.evaluate("document.activeElement.matches('.sv-l-ask input')")
+    # In a group of options → chooses; from anywhere else it goes on.
+    page.locator(".sv-l-title").focus()
+    press(page, "ArrowRight")
+    assert page.evaluate(FOCUS) == "sv-l-truth"
+    assert page.locator(".sv-l-guess dd").count() == 1
+    check_figure(page, "cost", revealed=True)
+
+
+def test_fates_differ_in_more_than_colour(visit: Visit, recorded: str) -> None:
+    page = visit(address(recorded, "residual", "en"), reduced_motion="reduce")
+    expect(page.locator(".sv-l-title")).to_be_visible()
+    press(page, "ArrowRight")
+    choose(page, 0)
+    press(page, "Enter")
+    looks = {}
+    for fate, name in (
+        ("ok", "accepted"),
+        ("no", "rejected"),
+        ("off", "discarded"),
+        ("correction", "correction"),
+        ("bonus", "bonus"),
+    ):
+        tile = page.locator(f".sv-rows .sv-tile--{fate}").first
+        shape = tile.evaluate(
+            """(tile) => { const { borderTopStyle, borderTopWidth, borderTopLeftRadius } = getComputedStyle(tile);
+              return [borderTopStyle, borderTopWidth, borderTopLeftRadius].join(' '); }"""
+        )
+        looks[name] = (tile.locator(".sv-tile-glyph").inner_text(), shape, tile.get_attribute("aria-label") or "")
+    for one, other in combinations(looks, 2):
+        glyphs, shapes, spoken = zip(looks[one], looks[other], strict=True)
+        assert len(set(glyphs)) == 2, (one, other)
+        assert len(set(shapes)) == 2, (one, other, shapes)
+        assert len({re.sub("“[^”]*”", "", name) for name in spoken}) == 2, (one, other, spoken)
+    # Words in a legend beside them say which is which.
+    legend = page.locator(".sv-legend").inner_text()
+    assert all(EN(f"legend.{name}") in legend for name in looks)
+
+
+def test_v_is_measured_live_beside_the_recording(visit: Visit, monkeypatch: pytest.MonkeyPatch) -> None:
+    room = ready_room(monkeypatch)
+    with served(room) as base, Gate() as gate:
+        page = visit(address(base, "slow", "en"))
+        expect(page.locator(".sv-l-title")).to_be_visible()
+        button = page.get_by_role("button", name=EN("lesson.cost.live.run"))
+        assert button.count() == 0  # a guess first
+        press(page, "ArrowRight")
+        choose(page, 2)
+        press(page, "Enter")
+        expect(button).to_be_visible()
+        said = page.locator(".sv-l-live-said")
+
+        # Progress is told, and Stop stops.
+        gate.pause = 0.02
+        button.click()
+        most = lesson("en")["steps"][1]["figure"]["result"]["v"][-1]["n"]
+        expect(said).to_have_text(EN("lesson.cost.live.progress", n=most, done=1, of=REPEATS))
+        page.get_by_role("button", name=EN("control.stop"), exact=True).click()
+        expect(said).to_have_text(EN("lesson.live.stopped"))
+        assert page.locator(".sv-l-column--live").count() == 0
+
+        gate.pause = 0.0
+        page.get_by_role("button", name=EN("lesson.cost.live.again")).click()
+        expect(page.locator(".sv-l-beside tbody tr").first).to_be_visible()
+        assert page.evaluate(SEEN, [".sv-l-stage-box", ".sv-l-column--live"]) == most
+        # Both conditions stand there, and the sentence names what differs.
+        conditions = page.locator(".sv-l-figure .sv-l-about").all_inner_texts()
+        assert len(conditions) == 2
+        assert EN("lesson.cost.repeats", repeats=REPEATS) in conditions[0]
+        assert EN("shell.badge.measured") in conditions[0]
+        assert EN("shell.badge.recorded") in conditions[1]
+        change = EN("lesson.live.change", name=EN("lesson.live.name.device_name"), **{"is": "test", "was": "AMD EPYC"})
+        expect(said).to_contain_text(change)
+        page.add_script_tag(path=str(AXE))
+        assert violations(page) == []
+        page.get_by_role("button", name=EN("lesson.cost.live.back")).click()
+        assert page.locator(".sv-l-column--live, .sv-l-beside").count() == 0
+        expect(said).to_have_text("")
