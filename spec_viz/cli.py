@@ -67,6 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     prompt.add_argument("--prompt-file", type=Path)
     _request_options(decode)
     decode.add_argument("--trace", type=Path, metavar="OUT.ndjson", help="write the trace here")
+    decode.add_argument("--dialects", action="store_true", help="also say the rates as other projects define them")
     decode.add_argument("--race", action="store_true", help="decode the prompt plainly as well and compare")
 
     law = _command(commands, "law", run_law, "the losslessness tests")
@@ -107,6 +108,7 @@ def _request_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--target", default=DEFAULT, choices=tuple(CATALOGUE), metavar="NAME")
     parser.add_argument("--drafter", default="prompt_lookup", metavar="NAME")
     parser.add_argument("--rule", metavar="NAME")
+    parser.add_argument("--length", default="fixed", metavar="NAME", help="how much of gamma a round uses")
     parser.add_argument("--gamma", type=int, default=4)
     parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--top-k", type=int, default=0)
@@ -216,6 +218,7 @@ def run_decode(options: argparse.Namespace) -> int:
     names = (
         "drafter",
         "rule",
+        "length",
         "gamma",
         "temperature",
         "top_k",
@@ -234,11 +237,38 @@ def run_decode(options: argparse.Namespace) -> int:
         traces.append(_watch(start(loaded, request.baseline()), None))
     if options.trace:
         options.trace.write_text(dumps(*traces), encoding="utf-8")
+    dialects = _dialects(traces[0]) if options.dialects else []
     if options.json:
-        print(json.dumps(_report(traces), ensure_ascii=False, indent=2))
+        said = {"dialects": dialects} if dialects else {}
+        print(json.dumps(_report(traces) | said, ensure_ascii=False, indent=2))
     else:
         _print_summary(traces)
+        if dialects:
+            out.print()
+            # What is said of the first position holds for the others.
+            rows = [row | {"definition": "" if (row["position"] or 1) > 1 else row["definition"]} for row in dialects]
+            _show(options, rows, "the same run in other words")
     return 0
+
+
+def _dialects(run: Trace) -> list[dict[str, Any]]:
+    from spec_viz.lab.dialects import translate
+    from spec_viz.ui.wording import words
+
+    return [
+        {
+            "source": said.source,
+            "name": said.name,
+            "position": said.position,
+            "value": None if said.value is None else round(said.value, 3),
+            "unit": said.unit,
+            "numerator": round(said.numerator, 3),
+            "denominator": said.denominator,
+            "bonus": "yes" if said.bonus else "no",
+            "definition": words("en")(said.definition),
+        }
+        for said in translate(run)
+    ]
 
 
 def _setting(text: str) -> tuple[str, Any]:
@@ -312,6 +342,9 @@ def _print_summary(traces: Sequence[Trace]) -> None:
         )
     out.print()
     out.print(table)
+    if (policy := traces[0].meta["length"]) != "fixed":
+        key = f"length.{policy}"
+        out.print(f"[dim]{words('en')(key)}: {words('en')(key + '.help')}[/dim]")
 
 
 def _number(number: dict[str, Any]) -> str:

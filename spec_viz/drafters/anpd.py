@@ -48,15 +48,15 @@ class Counts:
     def guess(self, text: Sequence[int]) -> tuple[int, dict[str, Any]] | None:
         """The token that most often followed the longest known end of a text, with its reasons; None if none is known.
 
-        The reasons: the `key`, how many `times` of how many (`of`) this token followed it, and where it was last
+        The reasons: the `key`, how many `times` of how many (`out_of`) this token followed it, and where it was last
         `found` to do so.
         """
         for size in range(min(self._n - 1, len(text)), 0, -1):
             key = tuple(text[-size:])
             if after := self._after.get(key):
                 token, best = max(after.items(), key=lambda entry: (entry[1].times, entry[1].found))
-                of = sum(successor.times for successor in after.values())
-                return token, {"key": list(key), "times": best.times, "of": of, "found": best.found}
+                total = sum(successor.times for successor in after.values())
+                return token, {"key": list(key), "times": best.times, "out_of": total, "found": best.found}
         return None
 
 
@@ -87,4 +87,4 @@ def build(setup: Setup, options: Mapping[str, Any]) -> Drafter:
     return Anpd(int(options["n"]))
 
 
-FAMILY = Family("anpd", "one_hot", CHOSEN_CHAIN, build, (Knob("n", "int", 4, 2, 8),), "2404.08698; algorithms §2.6")
+FAMILY = Family("anpd", "one_hot", CHOSEN_CHAIN, build, (Knob("n", "int", 5, 2, 8),), "2404.08698; algorithms §2.6")

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from spec_viz.drafters.model import ModelDrafter, model_drafter
 from spec_viz.drafters.registry import BY_MODEL, WIDTH, Family, Knob, OptionError, Setup
+from spec_viz.engine.cache import kv_bytes_per_token
 from spec_viz.engine.proposal import Drafter, Seen, chain
 from spec_viz.engine.target import CachedModel
 
@@ -35,7 +36,7 @@ def first_layers(model: Any, count: int) -> Any:
 
 
 class Exit:
-    """The target's first layers, working in the target's own cache: the loop itself rolls back what they wrote there."""
+    """The target's first layers, working in the target's own cache; the loop rolls back what they wrote there."""
 
     def __init__(self, target: CachedModel, layers: int) -> None:
         self._target = target
@@ -79,7 +80,9 @@ def build(setup: Setup, options: Mapping[str, Any]) -> Drafter:
     count, width = int(options["layers"]), int(options["width"])
     if options["kv"] == "shared":
         return model_drafter(Exit(setup.target, count), setup, width, SharedDrafter)
-    return model_drafter(CachedModel(first_layers(setup.target.model, count)), setup, width)
+    drafter = model_drafter(CachedModel(first_layers(setup.target.model, count)), setup, width, ModelDrafter)
+    drafter.kv_bytes_per_token = kv_bytes_per_token(setup.target.model, count)
+    return drafter
 
 
 FAMILY = Family(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -40,6 +40,9 @@ class ModelDrafter:
     """
 
     needs: Needs = NOTHING
+    # What it adds to the target's memory.
+    kv_bytes_per_token: int = 0
+    weight_bytes: int = 0
 
     def __init__(
         self,
@@ -90,9 +93,7 @@ class ModelDrafter:
                     laws.append(law)
                     raw.append(logits[row].softmax(-1))
             # Nothing is ever written behind an end of text.
-            frontier = [
-                node for node in grown if tokens[node] not in self._ends and not self._stops(tokens, raw, node)
-            ]
+            frontier = [node for node in grown if tokens[node] not in self._ends and not self._stops(tokens, raw, node)]
             if not frontier or depth + 1 == gamma:
                 break
             logits = self._read(tokens, parents, frontier)
@@ -150,18 +151,19 @@ class ModelDrafter:
             self._model.feed(outcome.context[:-1], keep=1)
             return
         self._model.roll_back(self._committed, [node for node in outcome.path if node < self._fed])
+        # A round without a draft of ours must not roll back further.
+        self._committed, self._fed = self._model.length, 0
 
     def close(self) -> None:
         self._model.close()
 
 
+Kind = TypeVar("Kind", bound=ModelDrafter)
+
+
 def model_drafter(
-    model: Feedable,
-    setup: Setup,
-    width: int,
-    kind: type[ModelDrafter] = ModelDrafter,
-    why: dict[str, Any] | None = None,
-) -> ModelDrafter:
+    model: Feedable, setup: Setup, width: int, kind: type[Kind], why: dict[str, Any] | None = None
+) -> Kind:
     """A model as drafter for a run; ValueError when the run's rule cannot judge a tree that wide."""
     rule = RULES[setup.rule]
     if width > 1 and not rule.trees:

@@ -146,11 +146,11 @@ class PldPlus(Stateless):
             "key": [context[-1]],
             "found": found,
             "copied": found + 1,
-            "rank": self._name,
+            "ranked_by": self._name,
             "layer": self._layer,
-            "score": best[0][0],
+            "likeness": best[0][0],
             "occurrences": len(best),
-            "candidates": [[place, score] for score, place in best[:SHOWN]],
+            "places": [[place, score] for score, place in best[:SHOWN]],
         }
         return Proposal(drafts, why=(why,) * len(drafts))
 

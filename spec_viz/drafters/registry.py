@@ -13,7 +13,7 @@ from spec_viz.engine.target import CachedModel
 from spec_viz.engine.text import Vocabulary
 from spec_viz.engine.warp import Warp
 
-MODULES = ("none", "prompt_lookup", "early_exit", "scripted")
+MODULES = ("none", "prompt_lookup", "ngram", "anpd", "pld_plus", "suffix", "token_recycling", "lookahead", "early_exit", "scripted")
 
 Value = int | str | bool
 
@@ -70,7 +70,8 @@ class Setup:
     """What a drafter may build on: the target with its cache, its vocabulary, and how the run decodes.
 
     The rule tells a model how to draw its drafts, the length when to stop drafting. `open_model` finds a model by name,
-    for drafters that are one.
+    for drafters that are one. `memory` is the visitor's own, kept between runs on one target: a drafter that learns
+    from earlier runs puts it there under its name.
     """
 
     target: CachedModel
@@ -82,6 +83,7 @@ class Setup:
     rule: str = "match"
     length: Length = field(default_factory=Fixed)
     open_model: Callable[[str], Opened] | None = None
+    memory: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ already has and rolls back by forgetting a length.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -76,16 +76,21 @@ class GrowingLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
 
 def gather(cache: Cache, start: int, path: Sequence[int]) -> None:
     """Move the entries at `start + i`, for i in the path, to `start` and behind, in every layer."""
-    for layer in cache.layers:
-        if not isinstance(layer, GrowingLayer):
-            raise TypeError("only the layers of new_cache() can be gathered")
+    for layer in _growing(cache):
         layer.gather(start, path)
 
 
 def crop(cache: Cache, length: int) -> None:
     """Forget what lies behind the first `length` entries, in every layer, however many each of them holds."""
+    for layer in _growing(cache):
+        layer.crop(min(length - layer.length, 0))
+
+
+def _growing(cache: Cache) -> Iterator[GrowingLayer]:
     for layer in cache.layers:
-        layer.crop(min(length - int(layer.get_seq_length()), 0))
+        if not isinstance(layer, GrowingLayer):
+            raise TypeError("only the layers of new_cache() can be rolled back without copying")
+        yield layer
 
 
 def new_cache() -> Cache:

@@ -104,11 +104,11 @@ class Confident(Fixed):
 
 
 class Goodput:
-    """The k with the most tokens a millisecond: k* = argmax (1 + α + … + α^k) / (T_draft·k + T(k)) (TurboSpec, 2406.14066).
+    """The k with the most tokens a millisecond: argmax (1 + α + … + α^k) / (T_draft·k + T(k)) (TurboSpec, 2406.14066).
 
-    Over the last `memory` rounds α is accepted ÷ judged depths, T_draft the drafting time a depth, T(k) the straight line
-    through the passes of the target. Where these rounds cannot tell, it measures: the whole gamma when no draft was
-    judged, no draft when all passes were of one width. It therefore probes once in `memory` rounds (algorithms §10.2).
+    Over the last `memory` rounds α is accepted ÷ judged depths, T_draft the drafting time a depth, T(k) the straight
+    line through the passes of the target. Where these rounds cannot tell, it measures: the whole gamma when no draft
+    was judged, no draft when all went equally deep. It therefore probes once in `memory` rounds (algorithms §10.2).
     """
 
     def __init__(self, memory: int = 32) -> None:

@@ -319,7 +319,7 @@ def dropped(pair: TinyPair, threshold: Fraction) -> Callable[[Sequence[int]], Pr
 
 
 def scheduled(looks_back: bool) -> Callable[[Sequence[int]], Proposal]:
-    """DSpark's counterexample: how much of a draft on `SCHEDULED` is verified, by Θ = expected tokens × passes a second.
+    """DSpark's counterexample: how much of a draft on `SCHEDULED` is verified, by Θ = expected tokens × passes a time.
 
     A scheduler that looks back takes the best of all lengths, and so drops a token for what came behind it; one that
     stops at the first drop of Θ keeps the law (2607.05147, appendix A; algorithms §1.7).
@@ -507,7 +507,9 @@ def sample_planted(rounds: int) -> LawTest:
 def sample_dropped(rounds: int) -> LawTest:
     """The other planted fault on the real loop: drafts dropped for their own low q must fail."""
     _, q = toy_tables()
-    return sample_toy("planted · a draft dropped for its own low q", TableDrafter(q, drawn=True, drop=0.1), "token", rounds)
+    return sample_toy(
+        "planted · a draft dropped for its own low q", TableDrafter(q, drawn=True, drop=0.1), "token", rounds
+    )
 
 
 def compare_counts(name: str, rounds: int, counts: Mapping[tuple[int, ...], int], law: Law) -> LawTest:

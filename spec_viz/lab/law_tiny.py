@@ -23,9 +23,11 @@ from spec_viz.engine.decode import Settings, decode
 from spec_viz.engine.length import LENGTHS, Fixed, Length
 from spec_viz.engine.proposal import NOTHING, Needs, Proposal, Seen
 from spec_viz.engine.rules import RULES
+from spec_viz.engine.target import CachedModel
 from spec_viz.engine.trace import Round
 from spec_viz.engine.warp import Warp
 from spec_viz.lab.law import LawTest, compare_counts, one_thread
+from spec_viz.lab.law_second import OWN, Pieces, open_second
 
 VOCABULARY = 7
 LAYERS = 4
@@ -36,11 +38,20 @@ WARP = Warp(temperature=1.0)
 
 # Options under which a drafter's law is tested beside its defaults, where the defaults would leave something out.
 OPTIONS: dict[str, tuple[dict[str, Any], ...]] = {
-    "early_exit": ({"layers": 2},),
+    "draft_model": ({"model": "alike"}, {"model": "other", "vocab": "tli"}),
+    "early_exit": ({"layers": 2}, {"layers": 2, "kv": "shared"}),
+    "layer_skip": ({"skip": "1-2"}, {"skip": "2", "search": 2}),
     "scripted": ({"script": "3 1 2 | 4 1"},),
+    "pld_plus": ({"layer": 2}, {"rank": "attention", "layer": 2}),
+    "suffix": ({"offset": 2}, {"mode": "tree", "offset": 2}),
+    # The window alone fills too slowly for so short a text: nothing would ever be drafted from it.
+    "lookahead": ({"pool": "text", "ngram": 3},),
 }
 # Drafters under which every length policy is tested: one that asks it to stop, one that does not.
-LENGTHS_UNDER = (("early_exit", "token", {"layers": 2}), ("prompt_lookup", "match", {}))
+LENGTHS_UNDER: tuple[tuple[str, str, dict[str, Any]], ...] = (
+    ("early_exit", "token", {"layers": 2}),
+    ("prompt_lookup", "match", {}),
+)
 # Made-up milliseconds of a pass and of each row in it, so that a policy that weighs times has some to weigh.
 PASS_MS = 3.0
 ROW_MS = 1.0
@@ -162,7 +173,7 @@ def _next_law(text: tuple[int, ...]) -> list[float]:
 def tiny_tests(rounds: int, names: Sequence[str] | None, rules: Sequence[str] | None) -> Iterator[LawTest]:
     """Chi-square of every drafter with every lossless rule that fits it, `rounds` rounds each."""
     for family in families().values():
-        if (names is None or family.name in names) and not family.needs_weights:
+        if (names is None or family.name in names) and _can_draft(family):
             for rule in family.rules:
                 if RULES[rule].lossless and (rules is None or rule in rules):
                     for options in OPTIONS.get(family.name, ({},)):
@@ -204,12 +215,14 @@ def sample_tiny(
     done = seed = 0
     with one_thread():
         while done < rounds:
-            target = KnownByHeart(tiny_llama())
-            setup = Setup(target, None, _read, len(PROMPT), frozenset(), WARP, rule, length())  # type: ignore[arg-type]
+            # A drafter that writes into the target's own cache needs a real one.
+            target: Any = (CachedModel if checked.get("kv") == "shared" else KnownByHeart)(tiny_llama())
+            words: Any = Pieces(OWN)
+            setup = Setup(target, words, _read, len(PROMPT), frozenset(), WARP, rule, length(), open_second)
             drafter = family.build(setup, checked)
             tokens: tuple[int, ...] = ()
             settings = Settings(gamma, HORIZON, WARP, rule, seed, length=setup.length)
-            for part in decode(target, drafter, PROMPT, settings, lambda: False):  # type: ignore[arg-type]
+            for part in decode(target, drafter, PROMPT, settings, lambda: False):
                 if isinstance(part, Round):
                     tokens, done = tokens + part.committed, done + 1
             counts[tokens] += 1
@@ -217,6 +230,11 @@ def sample_tiny(
     changed = ", ".join(f"{name}={value}" for name, value in checked.items() if value != family.options({})[name])
     name = f"tiny · {rule} · {family.name}" + (f" ({changed})" if changed else "")
     return compare_counts(name, done, counts, target_law())
+
+
+def _can_draft(family: Family) -> bool:
+    """Whether a drafter runs in this world: without weights, or with the ones its options name."""
+    return not family.needs_weights or family.name in OPTIONS
 
 
 def _read(text: str) -> list[int]:
@@ -228,7 +246,7 @@ def every_pair() -> list[tuple[str, str]]:
     return [
         (family.name, rule)
         for family, rule in itertools.chain.from_iterable(
-            ((family, rule) for rule in family.rules) for family in families().values() if not family.needs_weights
+            ((family, rule) for rule in family.rules) for family in families().values() if _can_draft(family)
         )
         if RULES[rule].lossless
     ]

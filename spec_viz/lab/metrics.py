@@ -1,4 +1,4 @@
-"""Every number of a run, from its rounds, by one function; what another γ would have given, by another.
+"""Every number of a run, from its rounds, by one function; of several runs, and of another γ, by two more.
 
 Words are those of the glossary: *judged* = accepted + rejected. The prefill is never counted; costs are means.
 """
@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from statistics import stdev
 
 import numpy as np
 
@@ -58,7 +59,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Milliseconds of one part of a round: sum, mean and percentiles over the decoding rounds."""
+    """Something every decoding round has, milliseconds or tokens: sum, mean and percentiles over the rounds."""
 
     total: float
     mean: float
@@ -92,7 +93,11 @@ class Costs:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Counts, rates and times of one run. None where the trace does not tell (no times, no baseline, a tree's α)."""
+    """Counts, rates and times of one run. None where the trace does not tell (no times, no baseline, a tree's α).
+
+    `lengths[k]` is how many drafting rounds kept k drafts, `tokens` what a round emits. `candidates` is the candidate
+    coverage: Σ p over the drafts that follow a place, a mean over the places the rule came to (algorithms §11.2).
+    """
 
     gamma: int
     accepted: int
@@ -104,6 +109,8 @@ class Summary:
     is_tree: bool
     positions: tuple[Position, ...]
     lengths: tuple[int, ...]
+    tokens: Spread | None
+    candidates: Ratio | None
     prefill_ms: float | None
     ms: dict[str, Spread]
     c: Ratio | None
@@ -151,6 +158,48 @@ class Summary:
 
 
 @dataclass(frozen=True, slots=True)
+class Pooled:
+    """A rate over several runs: total ÷ total, and beside it each run's own rate (runs that have none left out).
+
+    The mean of the runs' rates is another number than the rate of the totals; print the totals and the spread.
+    """
+
+    total: Ratio
+    each: tuple[float, ...]
+
+    @property
+    def low(self) -> float | None:
+        return min(self.each, default=None)
+
+    @property
+    def high(self) -> float | None:
+        return max(self.each, default=None)
+
+    @property
+    def mean(self) -> float | None:
+        """The mean of the runs' own rates."""
+        return sum(self.each) / len(self.each) if self.each else None
+
+    @property
+    def deviation(self) -> float | None:
+        """Sample standard deviation of the runs' own rates; None for fewer than two."""
+        return stdev(self.each) if len(self.each) > 1 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """The rates of several runs together. None where one of them has none (a tree's α, a run without times)."""
+
+    runs: int
+    alpha: Pooled | None
+    efficiency: Pooled
+    tau: Pooled
+    coverage: Pooled
+    candidates: Pooled | None
+    tokens_per_second: Pooled | None
+
+
+@dataclass(frozen=True, slots=True)
 class Prediction:
     """Another γ for the same run: tokens a round and speedup, from its per-position rates and from its α alone.
 
@@ -191,7 +240,8 @@ def summarise(trace: Trace, baseline: Trace | None = None) -> Summary:
     plain = _times(baseline.decoding) if baseline else {}
     costs = _costs(ms, plain, len(nodes), len(rounds))
     v_tokens, v = _pass_ratio(drafting, costs)
-    emitted = sum(len(round_.committed) for round_ in rounds)
+    tokens = [len(round_.committed) for round_ in rounds]
+    emitted = sum(tokens)
     return Summary(
         gamma=_gamma(trace, rounds),
         accepted=statuses["accepted"],
@@ -203,6 +253,8 @@ def summarise(trace: Trace, baseline: Trace | None = None) -> Summary:
         is_tree=any(node.parent != place - 1 for round_ in rounds for place, node in enumerate(round_.nodes)),
         positions=_positions(rounds),
         lengths=tuple(lengths[length] for length in range(max(lengths, default=-1) + 1)),
+        tokens=_spread(tokens) if tokens else None,
+        candidates=_candidates(drafting),
         prefill_ms=next((r.ms.total for r in trace.rounds if r.prefill and r.ms.verify is not None), None),
         ms=ms,
         c=Ratio(costs.draft, costs.step) if costs and nodes else None,
@@ -211,6 +263,30 @@ def summarise(trace: Trace, baseline: Trace | None = None) -> Summary:
         costs=costs,
         speedup=_speedup(emitted, ms, baseline, plain),
     )
+
+
+def pool(traces: Iterable[Trace]) -> Pool:
+    """The rates of several runs: ratios of totals, with the spread of the runs beside them (algorithms §11.2)."""
+    summaries = [summarise(trace) for trace in traces]
+    return Pool(
+        runs=len(summaries),
+        alpha=_pooled([summary.alpha for summary in summaries]),
+        efficiency=_totals([summary.efficiency for summary in summaries]),
+        tau=_totals([summary.tau for summary in summaries]),
+        coverage=_totals([summary.coverage for summary in summaries]),
+        candidates=_pooled([summary.candidates for summary in summaries]),
+        tokens_per_second=_pooled([summary.tokens_per_second for summary in summaries]),
+    )
+
+
+def _pooled(ratios: Sequence[Ratio | None]) -> Pooled | None:
+    known = [ratio for ratio in ratios if ratio is not None]
+    return _totals(known) if len(known) == len(ratios) else None
+
+
+def _totals(ratios: Sequence[Ratio]) -> Pooled:
+    total = Ratio(sum(ratio.numerator for ratio in ratios), sum(ratio.denominator for ratio in ratios))
+    return Pooled(total, tuple(ratio.value for ratio in ratios if ratio.value is not None))
 
 
 def what_if(summary: Summary, gammas: Iterable[int]) -> tuple[Prediction, ...]:
@@ -273,6 +349,22 @@ def _positions(rounds: Sequence[Round]) -> tuple[Position, ...]:
         Position(depth, accepted[before], drafted[depth], judged[depth], accepted[depth])
         for before, depth in pairwise(depths)
     )
+
+
+def _candidates(drafting: Sequence[Round]) -> Ratio | None:
+    """Σ p over the drafts that follow a place ÷ such places: the root, and kept drafts that others follow."""
+    total, places = 0.0, 0
+    for round_ in drafting:
+        chances: dict[int, dict[int, float]] = {}
+        for node in round_.nodes:
+            if node.parent < 0 or round_.nodes[node.parent].status == "accepted":
+                if node.p is None:
+                    return None
+                # Two children that say the same cover it once.
+                chances.setdefault(node.parent, {})[node.id] = node.p
+        total += sum(sum(place.values()) for place in chances.values())
+        places += len(chances)
+    return Ratio(total, places)
 
 
 def _times(rounds: Sequence[Round]) -> dict[str, Spread]:

@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from importlib.metadata import version
 from pathlib import Path
 from platform import python_version
@@ -15,16 +15,18 @@ from typing import Any
 
 import torch
 
-from spec_viz.drafters.registry import Family, OptionError, Setup, families
+from spec_viz.drafters.registry import Family, Opened, OptionError, Setup, families
 from spec_viz.engine.cache import kv_bytes_per_token
 from spec_viz.engine.decode import Settings, decode
 from spec_viz.engine.length import LENGTHS
+from spec_viz.engine.proposal import Drafter
 from spec_viz.engine.rules import RULES, Rule
 from spec_viz.engine.target import CachedModel
 from spec_viz.engine.text import Vocabulary, clean
 from spec_viz.engine.trace import Finish, Round, Trace
 from spec_viz.engine.warp import Warp
-from spec_viz.models.load import Loaded
+from spec_viz.models.load import Loaded, load_any
+from spec_viz.models.weights import WeightsError
 
 MAX_GAMMA = 12
 MAX_NEW_TOKENS = 4096
@@ -139,8 +141,16 @@ class Run:
         return replace(self.header, rounds=tuple(rounds), finish=finish)
 
 
-def start(loaded: Loaded, request: Request, stop: Callable[[], bool] = lambda: False) -> Run:
-    """Prepare a run of this request on a loaded target; nothing is computed before the first round is asked for."""
+def start(
+    loaded: Loaded,
+    request: Request,
+    stop: Callable[[], bool] = lambda: False,
+    memory: dict[str, Any] | None = None,
+) -> Run:
+    """Prepare a run of this request on a loaded target; nothing is computed before the first round is asked for.
+
+    `memory` is what drafters keep between the runs of one visitor on one target; without it a run begins with none.
+    """
     request, family = check(request)
     vocabulary = vocabulary_of(loaded.tokenizer)
     prompt = encode_prompt(loaded, request)
@@ -151,9 +161,22 @@ def start(loaded: Loaded, request: Request, stop: Callable[[], bool] = lambda: F
     ends = end_tokens(loaded)
     # The loop asks the policy before a round, the drafter after each token: both must ask the same one.
     length = LENGTHS[request.length]()
-    setup = Setup(target, vocabulary, encoder(loaded), len(prompt), ends, warp, request.rule or "", length)
+    setup = Setup(
+        target,
+        vocabulary,
+        encoder(loaded),
+        len(prompt),
+        ends,
+        warp,
+        request.rule or "",
+        length,
+        partial(_open, loaded),
+        memory={} if memory is None else memory,
+    )
     try:
         drafter = family.build(setup, request.options)
+    except WeightsError as error:
+        raise RequestError(error.key, **error.fields) from None
     except ValueError as error:
         raise _unfit(error) from None
     settings = Settings(
@@ -162,7 +185,7 @@ def start(loaded: Loaded, request: Request, stop: Callable[[], bool] = lambda: F
     header = Trace(
         run=uuid.uuid4().hex[:12],
         origin="live",
-        meta=_meta(loaded, request, drafter.cache_length is not None),
+        meta=_meta(loaded, request, drafter),
         prompt=tuple(prompt),
         tokens=vocabulary.table(prompt),
     )
@@ -213,9 +236,22 @@ def vocabulary_of(tokenizer: Any) -> Vocabulary:
     return Vocabulary(tokenizer)
 
 
-def _meta(loaded: Loaded, request: Request, drafter_caches: bool) -> dict[str, Any]:
-    layers = request.options.get("layers")
-    kv_drafter = kv_bytes_per_token(loaded.model, int(layers)) if drafter_caches and layers else 0
+def _open(target: Loaded, name: str) -> Opened:
+    """A second model for a run, on the target's device; the target itself where its own name is given."""
+    loaded = target if name == target.entry.name else _second(name, str(target.device))
+    return Opened(loaded.model, vocabulary_of(loaded.tokenizer), encoder(loaded), loaded.weight_bytes)
+
+
+# One at a time: visitors may name any model that is here, and memory must not fill with all of them.
+@lru_cache(maxsize=1)
+def _second(name: str, device: str) -> Loaded:
+    return load_any(name, device)
+
+
+def _meta(loaded: Loaded, request: Request, drafter: Drafter) -> dict[str, Any]:
+    # Only a drafter that is a model, or has one, adds to the target's memory.
+    kv_drafter = getattr(drafter, "kv_bytes_per_token", 0)
+    weights_drafter = getattr(drafter, "weight_bytes", 0)
     return {
         "target": loaded.entry.name,
         "drafter": request.drafter,
@@ -233,8 +269,7 @@ def _meta(loaded: Loaded, request: Request, drafter_caches: bool) -> dict[str, A
         "chat": request.chat,
         "prompt_text": request.prompt,
         "kv_bytes_per_token": {"target": kv_bytes_per_token(loaded.model), "drafter": kv_drafter},
-        # An early exit shares the target's weights: it brings none of its own.
-        "weight_bytes": {"target": loaded.weight_bytes, "drafter": 0},
+        "weight_bytes": {"target": loaded.weight_bytes, "drafter": weights_drafter},
         "batch": None,
         **conditions(loaded),
     }

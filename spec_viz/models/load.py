@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from huggingface_hub import snapshot_download
+from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 
-from spec_viz.models.catalogue import Entry
+from spec_viz.models.catalogue import CATALOGUE, Entry, Source
 from spec_viz.models.pack import pack
-from spec_viz.models.weights import WeightsError, find, folder
+from spec_viz.models.weights import WeightsError, cache_folder, find, folder
 
 # Up to here a model runs in float32 on an accelerator too: it costs little and keeps greedy identity visible.
 SMALL = 500_000_000
@@ -45,6 +47,32 @@ def load(name: str, device: str | torch.device | None = None, packed: bool = Tru
     """
     entry = find(name)
     return load_folder(folder(name), entry, torch.device(device) if device else pick_device(), packed)
+
+
+def load_any(name: str, device: str | torch.device | None = None) -> Loaded:
+    """Load a model of the catalogue, a checkpoint's folder inside the cache, or a hub repository that is already here.
+
+    Other folders of the machine are not looked at: the name may come from a visitor of the page. Raises what `load`
+    raises; fetches nothing.
+    """
+    place = None if name in CATALOGUE else _checkpoint(name)
+    if place is None:
+        return load(name, device)
+    # Two bytes a parameter, as nearly every checkpoint is stored today; it only decides the dtype.
+    parameters = sum(file.stat().st_size for file in place.glob("*.safetensors")) // 2
+    entry = Entry(name, name, parameters, "", Source("hub", name, 2 * parameters), name, ())
+    return load_folder(place, entry, torch.device(device) if device else pick_device())
+
+
+def _checkpoint(name: str) -> Path | None:
+    cache_ = cache_folder().resolve()
+    place = (cache_ / name).resolve()
+    if place.is_relative_to(cache_) and (place / "config.json").is_file():
+        return place
+    try:
+        return Path(snapshot_download(name, local_files_only=True))
+    except (HFValidationError, LocalEntryNotFoundError):
+        return None
 
 
 def load_folder(place: Path, entry: Entry, device: torch.device, packed: bool = True) -> Loaded:

@@ -7,6 +7,7 @@ import logging
 import os
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, fields
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SECONDS_BETWEEN_UPDATES = 0.2
+# More would not be read side by side, and one visitor would hold the line for long.
+MOST_RIVALS = 3
+# What a drafter learns from a visitor's texts is that visitor's; the least recently seen are forgotten.
+REMEMBERED_VISITORS = 64
 MOVE_UP = 0.5
 
 
@@ -46,6 +51,7 @@ class Room:
         self._target = target
         self._loaded: Loaded | None = None
         self._state: dict[str, Any] = {"ready": False, "key": "error.model_starting", "args": {}}
+        self._memories: OrderedDict[str, dict[str, Any]] = OrderedDict()
 
     def warm(self) -> threading.Thread:
         """Begin to load the model in the background."""
@@ -67,7 +73,7 @@ class Room:
 
             self._loaded = load(self._target)
             # The first pass allocates and compiles; nobody should wait for that.
-            for _ in self._lines({"prompt": "Hello", "max_new_tokens": 8}, Ticket("", "")):
+            for _ in self._lines({"prompt": "Hello", "max_new_tokens": 8}, Ticket("", ""), {}):
                 continue
         except WeightsError as problem:
             self._say(problem.key, **problem.fields)
@@ -112,7 +118,7 @@ class Room:
             shown = time.monotonic()
             # Closed here and not by the collector: the caches are free before the next in line begins.
             ticket.until = shown + self.limits.seconds
-            with closing(self._lines(request, ticket)) as lines:
+            with closing(self._lines(request, ticket, self._memory(visitor))) as lines:
                 for line in lines:
                     text += line
                     if time.monotonic() - shown >= SECONDS_BETWEEN_UPDATES:
@@ -122,8 +128,20 @@ class Room:
         finally:
             self.line.leave(ticket)
 
-    def _lines(self, asked: Mapping[str, Any], ticket: Ticket) -> Generator[str]:
-        """Trace lines of the run and, for a race, of its baseline; every fault becomes a notice, nothing is lost.
+    def _memory(self, visitor: str) -> dict[str, Any]:
+        """What drafters have kept from this visitor's earlier runs, and from nobody else's."""
+        if not visitor:
+            return {}
+        memory = self._memories.pop(visitor, {})
+        self._memories[visitor] = memory
+        while len(self._memories) > REMEMBERED_VISITORS:
+            self._memories.popitem(last=False)
+        return memory
+
+    def _lines(self, asked: Mapping[str, Any], ticket: Ticket, memory: dict[str, Any]) -> Generator[str]:
+        """Trace lines of the run, of its rivals, and for a race of its baseline; every fault becomes a notice.
+
+        A rival is the same request with another drafter, named in `against`. Nothing is lost when one fails.
 
         Where `asked` holds "cost", the lines of a measurement of v(n) instead, each {"cost": …}.
         """
@@ -139,13 +157,13 @@ class Room:
                 with closing(gauge(self._loaded, asked["cost"], lambda: ticket.over)) as told:
                     yield from (_line({"cost": each}) for each in told)
                 return
-            request, _ = check(self._bounded(asked))
+            request, *rivals = [check(self._bounded(each))[0] for each in self._entrants(asked)]
             race = asked.get("race") and request.drafter != "none"
-            for each in (request, request.baseline()) if race else (request,):
+            for each in (request, *rivals, *([request.baseline()] if race else [])):
                 if each is not request and ticket.over:
                     yield self._too_late() if ticket.late else _notice("error.race_left")
                     return
-                run = start(self._loaded, each, lambda: ticket.over)
+                run = start(self._loaded, each, lambda: ticket.over, memory)
                 yield header_line(run.header)
                 closing_line = finish_line("error")
                 for part in run.parts:
@@ -167,6 +185,17 @@ class Room:
             # In one piece, as above.
             yield closing_line + _notice("error.out_of_memory" if memory else "error.unknown")
 
+    def _entrants(self, asked: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """What is to be run: the request itself and one copy of it for every drafter it is compared with."""
+        from spec_viz.lab.run import RequestError
+
+        against = asked.get("against") or []
+        fits = isinstance(against, list) and len(against) <= MOST_RIVALS
+        if not fits or not all(isinstance(each, dict) for each in against):
+            raise RequestError("error.bad_rivals", most=MOST_RIVALS)
+        own = {"drafter": "prompt_lookup", "options": {}, "rule": None, "strength": None}
+        return [dict(asked), *({**asked, **own, **{k: v for k, v in each.items() if k in own}} for each in against)]
+
     def _too_late(self) -> str:
         return _notice("error.time_up", seconds=round(self.limits.seconds))
 
@@ -174,7 +203,7 @@ class Room:
         """The request a visitor's values make, within this host's limits."""
         from spec_viz.lab.run import Request, RequestError
 
-        known = {field.name for field in fields(Request)} - {"rule"}
+        known = {field.name for field in fields(Request)}
         values = {name: value for name, value in asked.items() if name in known and value is not None}
         prompt = values.get("prompt")
         if isinstance(prompt, str) and len(prompt) > self.limits.prompt_chars:

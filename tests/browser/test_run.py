@@ -138,7 +138,8 @@ def test_rounds_stream_in_and_stop_keeps_those_that_were_made(visit: Visit, live
 def test_two_visitors_have_their_own_places_and_texts(visit: Visit, live: str) -> None:
     first = ready(visit(f"{live}/?{LONG}&preset="))
     second = ready(visit(f"{live}/?drafter=prompt_lookup&max_new_tokens=10&chat=0&preset="))
-    ask(first, "Alpha alpha alpha: a list of towns in Norway.")
+    # This prompt runs on to 256 tokens: the run must not end before it is stopped.
+    ask(first, "Alpha alpha alpha. Count upwards: 1, 2, 3,")
     expect(rows(first).first).to_be_visible(timeout=RUNNING)
     expect(first.get_by_text(EN("shell.running"), exact=True)).to_be_visible()
     ask(second, "Omega omega omega: a list of rivers in Peru.")

@@ -42,7 +42,7 @@ def recounted(text: list[int], n: int, gamma: int) -> list[dict[str, Any]]:
                 times = Counter(text[start + size] for start in starts)
                 last = {text[start + size]: start for start in starts}
                 token = max(times, key=lambda token: (times[token], last[token]))
-                why = {"key": key, "times": times[token], "of": len(starts), "found": last[token]}
+                why = {"key": key, "times": times[token], "out_of": len(starts), "found": last[token]}
                 found.append({"token": token, **why})
                 tail.append(token)
                 break
@@ -72,10 +72,10 @@ def test_the_most_frequent_successor_of_the_longest_known_context() -> None:
     proposal = propose(TEXT, 3, 3)
     assert proposal.tokens == (3, 4, 2)
     assert proposal.why == (
-        {"key": [4, 2], "times": 1, "of": 1, "found": 3},
+        {"key": [4, 2], "times": 1, "out_of": 1, "found": 3},
         # After (2, 3) came 4, 5 and 4.
-        {"key": [2, 3], "times": 2, "of": 3, "found": 7},
-        {"key": [3, 4], "times": 2, "of": 2, "found": 8},
+        {"key": [2, 3], "times": 2, "out_of": 3, "found": 7},
+        {"key": [3, 4], "times": 2, "out_of": 2, "found": 8},
     )
 
 
@@ -88,7 +88,7 @@ def test_among_equals_the_most_recent() -> None:
 
 def test_an_unknown_context_is_shortened_down_to_the_last_token() -> None:
     text = [5, 6, 1, 2, 9, 8, 2]
-    assert propose(text, 4, 1).why == ({"key": [2], "times": 1, "of": 1, "found": 3},)
+    assert propose(text, 4, 1).why == ({"key": [2], "times": 1, "out_of": 1, "found": 3},)
     assert propose([5, 6, 7], 4, 4).tokens == ()
 
 
@@ -109,7 +109,7 @@ def test_nothing_known_means_no_draft(text: list[int]) -> None:
 
 
 def test_n_is_from_a_bigram_up() -> None:
-    assert FAMILY.options({}) == {"n": 4}
+    assert FAMILY.options({}) == {"n": 5}
     with pytest.raises(ValueError, match="n takes a whole number from 2 to 8"):
         FAMILY.options({"n": 1})
 

@@ -104,9 +104,9 @@ def test_every_round_ranks_as_one_pass_over_the_committed_text_would(rank: str, 
             if not round_.nodes:
                 continue
             why: dict[str, Any] = round_.nodes[0].why or {}
-            assert dict(why["candidates"]) == pytest.approx(scores, abs=1e-5)
-            assert why["score"] == pytest.approx(max(scores.values()), abs=1e-5)
-            assert why["score"] == dict(why["candidates"])[why["found"]] == why["candidates"][0][1]
+            assert dict(why["places"]) == pytest.approx(scores, abs=1e-5)
+            assert why["likeness"] == pytest.approx(max(scores.values()), abs=1e-5)
+            assert why["likeness"] == dict(why["places"])[why["found"]] == why["places"][0][1]
             copied = committed[why["copied"] : why["copied"] + gamma]
             assert [node.id for node in round_.nodes] == copied[: len(round_.nodes)]
             several += len(scores) > 1
@@ -133,9 +133,9 @@ def test_the_place_whose_past_is_most_alike_is_copied_from() -> None:
     rows = torch.tensor([EAST, NORTH, NORTH, NORTH, NORTH, NORTH, BETWEEN])
     proposal = heard(text, rows).propose(text, 2, DRAWS)
     assert proposal.tokens == (1, 6)
-    why = {"key": [9], "found": 1, "copied": 2, "rank": "hidden", "layer": 1, "occurrences": 2}
+    why = {"key": [9], "found": 1, "copied": 2, "ranked_by": "hidden", "layer": 1, "occurrences": 2}
     assert {name: value for name, value in (proposal.why[0] or {}).items() if name in why} == why
-    assert (proposal.why[0] or {})["candidates"] == [[1, pytest.approx(0.8)], [4, pytest.approx(0.6)]]
+    assert (proposal.why[0] or {})["places"] == [[1, pytest.approx(0.8)], [4, pytest.approx(0.6)]]
 
 
 def test_among_equals_the_latest_and_fewer_drafts_near_the_end() -> None:
@@ -151,13 +151,13 @@ def test_kept_drafts_are_taken_in_and_refused_ones_are_not() -> None:
     seen = Seen(hidden={1: torch.tensor([NORTH, BETWEEN, [-1.0, 0.0]])})
     made.observe(Outcome((0,), [*text, 1, 9], seen))
     why = made.propose([*text, 1, 9], 1, DRAWS).why[0] or {}
-    assert why["candidates"] == [[1, pytest.approx(0.8)], [4, pytest.approx(0.6)]]
+    assert why["places"] == [[1, pytest.approx(0.8)], [4, pytest.approx(0.6)]]
 
 
 def test_no_more_places_are_told_than_a_picture_can_show() -> None:
     text = [9, 1] * 20 + [9]
     why = heard(text, torch.tensor([EAST] * 40)).propose(text, 1, DRAWS).why[0] or {}
-    assert len(why["candidates"]) == SHOWN
+    assert len(why["places"]) == SHOWN
     # All but the first place, which has no token before it, and the last one itself.
     assert why["occurrences"] == 19
 

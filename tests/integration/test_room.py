@@ -62,6 +62,36 @@ def test_a_race_is_the_run_and_then_its_baseline_with_the_same_text(room: Room) 
     assert dumps(fast, plain) in text
 
 
+def test_a_comparison_is_one_trace_a_drafter_in_the_order_asked_and_then_the_baseline(room: Room) -> None:
+    rivals = [{"drafter": "ngram"}, {"drafter": "early_exit", "options": {"layers": 1}, "rule": "block"}]
+    traces = bundle_of(list(room.serve(ask(race=True, against=rivals), "v"))[-1])
+    told = [(trace.meta["drafter"], trace.meta["rule"]) for trace in traces]
+    assert told == [("prompt_lookup", "match"), ("ngram", "match"), ("early_exit", "block"), ("none", "match")]
+    assert len({trace.run for trace in traces}) == len({trace.meta["prompt_text"] for trace in traces}) * 4
+    assert traces[0].output == traces[1].output == traces[3].output
+
+
+@pytest.mark.parametrize("against", [[{}] * 4, {"drafter": "ngram"}, ["ngram"], 3])
+def test_more_rivals_than_fit_side_by_side_are_refused_in_one_sentence(room: Room, against: Any) -> None:
+    assert notice(serve(room, against=against))["key"] == "error.bad_rivals"
+
+
+def test_a_rival_that_does_not_exist_is_refused_before_anything_runs(room: Room) -> None:
+    found = serve(room, against=[{"drafter": "oracle"}])
+    assert notice(found)["key"] == "error.unknown_drafter"
+    assert not any("round" in line for line in found)
+
+
+def test_what_a_drafter_learns_is_its_visitor_s_and_nobody_else_s(room: Room) -> None:
+    def coverage(visitor: str) -> int:
+        (trace,) = bundle_of(list(room.serve(ask(drafter="suffix", max_new_tokens=30), visitor))[-1])
+        return sum(len(round_.nodes) for round_ in trace.rounds)
+
+    first = coverage("mine")
+    assert coverage("yours") == first
+    assert coverage("mine") > first
+
+
 def test_updates_come_while_the_run_goes_on_and_not_too_often(room: Room, gate: Gate) -> None:
     gate.pause = 0.06
     texts = list(room.serve(ask(drafter="none", max_new_tokens=20), "v"))
@@ -362,8 +392,8 @@ def test_an_exception_before_the_first_line_leaves_no_half_trace(room: Room, mon
 def test_a_baseline_that_fails_leaves_the_run_before_it_readable(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
     from spec_viz.lab import run
 
-    def start(loaded: Any, request: run.Request, stop: Any) -> run.Run:
-        return _fail() if request.drafter == "none" else begin(loaded, request, stop)
+    def start(loaded: Any, request: run.Request, stop: Any, memory: Any) -> run.Run:
+        return _fail() if request.drafter == "none" else begin(loaded, request, stop, memory)
 
     begin = run.start
     monkeypatch.setattr(run, "start", start)

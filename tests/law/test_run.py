@@ -8,6 +8,7 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from spec_viz.engine.length import LENGTHS, Fixed
 from spec_viz.engine.text import mentioned
 from spec_viz.engine.trace import dumps, loads
 from spec_viz.lab.run import Request, RequestError, check, encode_prompt, start
@@ -75,6 +76,8 @@ REFUSED: list[tuple[dict[str, Any], str, dict[str, Any]]] = [
     ({"rule": "kseq"}, "error.rule_does_not_fit", {"rule": "kseq", "drafter": "prompt_lookup"}),
     ({"drafter": "early_exit", "rule": "guess"}, "error.rule_does_not_fit", {"rule": "guess"}),
     ({"rule": "synthetic", "strength": 1.5}, "error.bad_number", {"name": "strength"}),
+    ({"length": "guess"}, "error.unknown_length", {"name": "guess", "known": "fixed, heuristic, confident, goodput"}),
+    ({"length": ["fixed"]}, "error.unknown_length", {}),
     ({"options": {"depth": 3}}, "error.bad_option", {}),
     ({"options": {"max_ngram": 99}}, "error.bad_option", {}),
 ]
@@ -136,6 +139,30 @@ def test_a_run_s_trace_is_complete_repeatable_and_readable(fields: dict[str, Any
     layer = 2 * 2 * 8 * 4
     drafter = layer if fields["drafter"] == "early_exit" else 0
     assert trace.meta["kv_bytes_per_token"] == {"target": 2 * layer, "drafter": drafter}
+
+
+def test_the_drafter_and_the_loop_ask_one_length_policy(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Once(Fixed):
+        """Asked by the loop how long and by the drafter whether to stop; a draft of two tells that both came here."""
+
+        def __init__(self) -> None:
+            self.asked = 0
+
+        def gamma(self, most: int) -> int:
+            self.asked = 0
+            return most
+
+        def stops(self, q: float) -> bool:
+            self.asked += 1
+            return self.asked == 2
+
+    monkeypatch.setitem(LENGTHS, "confident", Once)
+    options = {"drafter": "early_exit", "options": {"layers": 1}, "length": "confident"}
+    trace = start(loaded(), ask(**options)).collect()
+    assert trace.meta["length"] == "confident"
+    # Without the reset that the loop brings, the drafter would stop in the first round only.
+    assert [len(round_.nodes) for round_ in trace.decoding[:4]] == [2, 2, 2, 2]
+    assert check(ask(**options).baseline())[0].length == "fixed"
 
 
 def test_a_token_s_text_is_said_once() -> None:

@@ -1,10 +1,13 @@
 import json
 from dataclasses import asdict, replace
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
+from spec_viz.content.files import PRESETS
 from spec_viz.engine.trace import Emitted, Node, Round, Trace, dumps, loads
 from spec_viz.lab import metrics, theory
 from spec_viz.lab.metrics import Ratio, summarise, what_if
@@ -92,6 +95,107 @@ def test_a_tree_has_depths_but_no_alpha() -> None:
     assert [(p.judged, p.accepted) for p in summary.positions] == [(1, 1), (1, 1)]
     assert summary.tau == Ratio(3, 1)
     assert what_if(summary, [1, 2]) == ()
+    assert [position.conditional for position in summary.positions] == [Ratio(1, 1), Ratio(1, 1)]
+    assert summary.coverage == Ratio(1, 1)
+
+
+def test_candidates_cover_the_target_s_law_at_every_place_the_rule_came_to() -> None:
+    first = (
+        Node(1, -1, 1, "rejected", p=0.25),
+        Node(2, -1, 1, "accepted", p=0.5),
+        # Its parent was refused: the rule never came here.
+        Node(3, 0, 2, "discarded", p=0.9),
+        Node(4, 1, 2, "rejected", p=0.125),
+        # Two siblings that say the same cover it once.
+        Node(4, 1, 2, "rejected", p=0.125),
+    )
+    second = (Node(5, -1, 1, "accepted", p=1.0),)
+    rounds = (Round(1, first, Emitted(7, "correction")), Round(2, second, Emitted(7, "bonus")), chain(3, ""))
+    assert summarise(trace(*rounds)).candidates == Ratio(0.75 + 0.125 + 1.0, 3)
+
+
+def test_candidates_are_unknown_where_a_trace_holds_no_p() -> None:
+    assert summarise(WORKED).candidates is None
+    assert summarise(BASELINE).candidates == Ratio(0, 0)
+
+
+def test_tokens_a_round_have_percentiles() -> None:
+    tokens = summarise(WORKED).tokens
+    assert tokens is not None
+    # Rounds of 3, 5, 1 and 1 tokens.
+    assert (tokens.total, tokens.mean, tokens.p50) == (10, 2.5, 2.0)
+    assert tokens.p95 == pytest.approx(4.7)
+    assert summarise(trace()).tokens is None
+
+
+# ---------------------------------------------------------------- several runs
+
+
+def test_a_pool_is_a_ratio_of_totals_and_not_a_mean_of_ratios() -> None:
+    good, bad = run("aaaa", "aaaa", "aaaa"), run("rddd")
+    pooled = metrics.pool([good, bad])
+    assert pooled.runs == 2
+    assert pooled.alpha is not None
+    assert pooled.alpha.total == Ratio(12, 13)
+    assert pooled.alpha.each == (1.0, 0.0)
+    assert (pooled.alpha.low, pooled.alpha.mean, pooled.alpha.high) == (0.0, 0.5, 1.0)
+    assert pooled.alpha.deviation == pytest.approx(0.5**0.5)
+    assert pooled.tau.total == Ratio(16, 4)
+    assert pooled.tau.each == (5.0, 1.0)
+    assert pooled.efficiency.total == Ratio(12, 16)
+    assert pooled.coverage.total == Ratio(4, 4)
+
+
+def test_a_pool_leaves_out_what_one_of_its_runs_does_not_have() -> None:
+    tree = trace(Round(1, (Node(1, -1, 1, "rejected"), Node(2, -1, 1, "accepted")), Emitted(7, "bonus")))
+    pooled = metrics.pool([WORKED, tree])
+    assert pooled.alpha is None
+    assert pooled.tokens_per_second is None
+    assert pooled.tau.total == Ratio(12, 5)
+    # A run without a draft has a rate of nothing: it is in the totals, not in the spread.
+    with_plain = metrics.pool([WORKED, BASELINE])
+    assert with_plain.alpha is not None
+    assert with_plain.alpha.total == Ratio(6, 8)
+    assert with_plain.alpha.each == (0.75,)
+    assert with_plain.alpha.deviation is None
+    assert with_plain.tokens_per_second is not None
+    assert with_plain.tokens_per_second.total.value == pytest.approx(20 / (0.144 + 0.21))
+
+
+@given(st.lists(chains(), min_size=1, max_size=4))
+def test_a_pool_lies_within_its_spread(subjects: list[Trace]) -> None:
+    pooled = metrics.pool(subjects)
+    for rate in (pooled.alpha, pooled.efficiency, pooled.tau, pooled.coverage, pooled.tokens_per_second):
+        assert rate is not None
+        if rate.total.value is not None:
+            assert rate.low is not None
+            assert rate.high is not None
+            assert rate.low - 1e-9 <= rate.total.value <= rate.high + 1e-9
+
+
+# ---------------------------------------------------------------- recorded runs
+
+
+@pytest.mark.parametrize("path", sorted(PRESETS.glob("*.ndjson")), ids=lambda path: path.stem)
+def test_identities_hold_for_every_recorded_run(path: Path) -> None:
+    for recorded in loads(path.read_text(encoding="utf-8")):
+        summary = summarise(recorded)
+        assert sum(position.accepted for position in summary.positions) == summary.accepted
+        assert sum(k * count for k, count in enumerate(summary.lengths)) == summary.accepted
+        assert sum(summary.lengths) == summary.drafting_rounds
+        assert summary.tau.value is not None
+        assert summary.tau.value * summary.rounds == pytest.approx(summary.emitted)
+        # All that was written, but for the token of the prefill.
+        assert summary.emitted == len(recorded.output) - 1
+        # Every round ends with a token of the target, but one that an accepted end of text closed.
+        assert summary.emitted == summary.accepted + sum(r.emitted is not None for r in recorded.decoding)
+        assert summary.tokens is not None
+        assert summary.tokens.total == summary.emitted
+        assert summary.candidates is not None
+        assert 0 <= summary.candidates.numerator <= summary.candidates.denominator
+        if not summary.is_tree and summary.candidates.value is not None:
+            # On a chain the place and its one candidate are a judged draft.
+            assert summary.candidates.denominator == summary.judged
 
 
 @given(chains())
