@@ -5,10 +5,11 @@
 
 import { mountInspector } from './inspector.js';
 import { mountLegend } from './legend.js';
-import { OWN, address, drawRow, isJudged, paintRow } from './row.js';
-import { judgement, ownToken } from './rule.js';
+import { OWN, address, drawRow, isJudged, isSeen, paintRow, toggleMask } from './row.js';
+import { isLossy, judgement, ownToken, ruleTitle } from './rule.js';
 import { Steps } from './steps.js';
 import { icon, make, quote } from './tile.js';
+import { ROOT, childrenOf, depthOf, isTree } from './tree.js';
 
 const PACE = 1100;
 const BUTTONS = ['home', 'back', 'play', 'next', 'reveal', 'end'];
@@ -203,6 +204,11 @@ class Board {
     if (step === null) return t('board.said.start');
     const round = this.#trace.rounds[step.round];
     const place = t('board.said.round', { round: step.round });
+    if (step.kind === 'drafted' && isTree(round)) {
+      const first = childrenOf(round, ROOT).map((node) => quote(this.#trace.text(round.nodes[node].id), t)).join(', ');
+      const depth = Math.max(...round.nodes.map((_, node) => depthOf(round, node)));
+      return `${place} ${t('tree.said', { n: round.nodes.length, depth, first })}`;
+    }
     if (step.kind === 'drafted') {
       const drafts = round.nodes.map((node) => quote(this.#trace.text(node.id), t)).join(' ');
       return `${place} ${t('board.said.drafted', { n: round.nodes.length, drafts })}`;
@@ -242,11 +248,15 @@ class Board {
 
   #makeTabStop(node, round) {
     this.#stop?.setAttribute('tabindex', '-1');
+    for (const extra of this.#stopExtras) extra.tabIndex = -1;
     this.#stop = this.#rows[round].tiles.get(node) ?? null;
     this.#stop?.setAttribute('tabindex', '0');
+    this.#stopExtras = this.#rows[round].extras;
+    for (const extra of this.#stopExtras) extra.tabIndex = 0;
   }
 
   #stop = null;
+  #stopExtras = [];
 
   #inspect(round, node) {
     const shown = this.#position === null ? Infinity : this.#steps.shown(round, this.#position);
@@ -255,6 +265,7 @@ class Board {
   }
 
   #bringIntoView(tile) {
+    this.#rows[address(tile)[0]].tree?.bring(tile);
     const box = this.#scroller.getBoundingClientRect();
     const at = tile.getBoundingClientRect();
     if (at.bottom > box.bottom - 8) this.#scroller.scrollTop += at.bottom - box.bottom + 24;
@@ -269,10 +280,16 @@ class Board {
     const visible = this.#rows.filter((row) => !row.element.hidden);
     if (!visible.length) return;
     const from = this.#picked ?? { round: rows < 0 || tiles < 0 ? visible.length - 1 : 0, node: null };
-    const list = [...this.#rows[from.round].tiles].filter(([, tile]) => !tile.classList.contains('sv-tile--hidden')).map(([node]) => node);
+    const list = seenTiles(this.#rows[from.round]);
     const column = Math.max(list.indexOf(from.node), 0);
     this.#pinned = false;
-    if (from.node === null) this.#pick(from.round, list[0], { focus: true });
+    const { tree } = this.#rows[from.round];
+    const next = tree && from.node !== null ? tree.toward(from.node, [rows, tiles]) : null;
+    // In a tree only the path leads on to other rounds; a branch ends where it ends.
+    if (tree && next === null && tiles > 0 && from.node !== OWN) return;
+    if (next !== null) this.#pick(from.round, next, { focus: true });
+    else if (tree && tiles) this.#walkRow(from.round + tiles, tiles > 0 ? 0 : Infinity);
+    else if (from.node === null) this.#pick(from.round, list[0], { focus: true });
     else if (tiles && list[column + tiles] !== undefined) this.#pick(from.round, list[column + tiles], { focus: true });
     else this.#walkRow(from.round + (rows || tiles), rows ? column : tiles > 0 ? 0 : Infinity);
   }
@@ -280,7 +297,7 @@ class Board {
   #walkRow(round, column) {
     const row = this.#rows[round];
     if (!row || row.element.hidden) return;
-    const list = [...row.tiles].filter(([, tile]) => !tile.classList.contains('sv-tile--hidden')).map(([node]) => node);
+    const list = seenTiles(row);
     this.#pick(round, list[Math.min(column, list.length - 1)], { focus: true });
   }
 
@@ -309,7 +326,8 @@ class Board {
     }));
     this.#counter = make('span', 'sv-board-counter');
     this.#badge = make('span', 'sv-board-badge');
-    this.#bar.append(...this.#controls.values(), this.#counter, this.#badge, this.#tabs);
+    this.#rule = make('span', 'sv-board-rule');
+    this.#bar.append(...this.#controls.values(), this.#counter, this.#badge, this.#rule, this.#tabs);
     this.#caption = make('p', 'sv-board-caption');
     this.#caption.setAttribute('role', 'status');
     this.#scroller = make('div', 'sv-board-scroll');
@@ -336,6 +354,7 @@ class Board {
   #controls;
   #counter;
   #badge;
+  #rule;
   #caption;
   #scroller;
   #rowsBox;
@@ -361,7 +380,9 @@ class Board {
       }));
     }
     [...this.#tabs.children].forEach((tab, index) => {
-      tab.textContent = this.#ctx.t(traces[index].meta.drafter === 'none' ? 'board.tab.baseline' : 'board.tab.speculative');
+      const { drafter } = traces[index].meta;
+      const several = traces.filter((trace) => trace.meta.drafter !== 'none').length > 1;
+      tab.textContent = this.#ctx.t(drafter === 'none' ? 'board.tab.baseline' : several ? `drafter.${drafter}` : 'board.tab.speculative');
       tab.setAttribute('aria-pressed', String(index === this.#index));
     });
   }
@@ -394,6 +415,11 @@ class Board {
     this.#finish.hidden = this.#finish.textContent === '';
     const badge = trace && this.#ctx.badge?.(trace.origin);
     this.#badge.replaceChildren(...(badge ? [badge] : []));
+    const rule = trace && trace.meta.drafter !== 'none' ? ruleTitle(trace.meta.rule, t) : null;
+    this.#rule.hidden = rule === null;
+    this.#rule.textContent = rule === null ? '' : t('rule.header', { rule });
+    this.#rule.classList.toggle('sv-board-rule--lossy', isLossy(trace?.meta.rule));
+    this.#keys.textContent = this.#rows.some((row) => row.tree) ? `${t('board.keys')} · ${t('tree.keys')}` : t('board.keys');
     if (this.#position === null && !this.#picked) this.#say(this.#rows.length && trace.finish != null ? t('board.said.hint') : '');
   }
 
@@ -420,7 +446,6 @@ class Board {
     this.#tabs.setAttribute('role', 'group');
     this.#tabs.setAttribute('aria-label', t('board.tabs'));
     this.#ask.textContent = t('board.why');
-    this.#keys.textContent = t('board.keys');
     this.#rows.forEach((row, index) => {
       row.view = null;
       this.#paint(index);
@@ -443,14 +468,16 @@ class Board {
     this.#scroller.addEventListener('focusin', (event) => this.#onFocus(event), options);
     document.addEventListener('keydown', (event) => this.#onKey(event), options);
     // A button reacts to Space when the key comes up.
-    this.#scroller.addEventListener('keyup', (event) => event.key === ' ' && event.preventDefault(), options);
+    this.#scroller.addEventListener('keyup', (event) => event.key === ' ' && !event.target.closest('[data-keeps]') && event.preventDefault(), options);
   }
 
   #onClick(event) {
     const tile = event.target.closest('.sv-tile[data-at]');
     const button = event.target.closest('[data-do]');
     const tab = event.target.closest('[data-trace]');
-    if (tile) this.#pickTile(tile);
+    const mask = event.target.closest('[data-mask]');
+    if (mask) toggleMask(this.#rows[Number(mask.dataset.mask)], this.#ctx);
+    else if (tile) this.#pickTile(tile);
     else if (button) this.#command(button.dataset.do);
     else if (tab) this.#showTrace(Number(tab.dataset.trace));
   }
@@ -492,7 +519,7 @@ class Board {
   #onKey(event) {
     if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || !this.#hears(event.target)) return;
     const onButton = event.target.closest?.('button, a, summary, [role="tab"]') && !this.#scroller.contains(event.target);
-    if (onButton && (event.key === ' ' || event.key === 'Enter')) return;
+    if ((onButton || event.target.closest?.('[data-keeps]')) && (event.key === ' ' || event.key === 'Enter')) return;
     const walks = {
       ArrowUp: [-1, 0], ArrowDown: [1, 0], ...(event.shiftKey ? { ArrowLeft: [0, -1], ArrowRight: [0, 1] } : {}),
     };
@@ -519,6 +546,10 @@ class Board {
     this.#inspector.destroy();
     this.#root.replaceChildren();
   }
+}
+
+function seenTiles(row) {
+  return [...row.tiles].filter(([, tile]) => isSeen(tile)).map(([node]) => node);
 }
 
 /** The element that scrolls the page around `element`. */

@@ -3,7 +3,9 @@
  * What cannot be combined is disabled, with the reason in place of the explanation.
  */
 
+import { againstControl } from './against.js';
 import { h, newId, say } from './dom.js';
+import { ruleControls } from './rules.js';
 
 /** What each control is; ranges come from the same table that checks the address. */
 const RUN = [
@@ -21,6 +23,8 @@ function silenced(name, state) {
   const without = state.get('drafter') === 'none';
   if (without && name === 'gamma') return 'control.gamma.off';
   if (without && name === 'race') return 'control.race.off';
+  if (without && name === 'rule') return 'control.rule.off';
+  if (without && name === 'length') return 'control.length.off';
   if (state.get('temperature') === 0 && ['top_p', 'top_k', 'seed'].includes(name)) return 'control.greedy.off';
   return null;
 }
@@ -51,11 +55,13 @@ export function mountControls(root, { boot, state, words }) {
         boot.drafters.map((drafter) => ({
           name: drafter.name,
           off: !drafter.ready,
+          group: groupOf(drafter),
           text: () => drafterTitle(drafter, words),
         })),
         { state, words, help: () => words.t(`drafter.${state.get('drafter')}.help`) },
       ),
     ),
+    ...ruleControls({ boot, state, words }, { frame, select: selectControl, range: rangeOrNumber }).map(add),
   );
   const how = h('div', { class: 'sv-settings-grid' });
   how.append(
@@ -63,6 +69,7 @@ export function mountControls(root, { boot, state, words }) {
     ...RUN.map((spec) => add(numberControl({ high: highs[spec.name], ...spec }, { state, words }))),
     add(checkControl('chat', { state, words })),
     add(checkControl('race', { state, words })),
+    add(againstControl({ boot, state, words })),
   );
   const reset = words.bind(
     h('button', { class: 'sv-quiet sv-quiet--tool', type: 'button', onClick: () => state.reset() }),
@@ -92,8 +99,13 @@ export function mountControls(root, { boot, state, words }) {
 
 export function drafterTitle(drafter, words) {
   const title = words.t(`drafter.${drafter.name}`);
-  if (!drafter.ready) return words.t('control.drafter.unready', { title });
-  return drafter.lossless === false ? words.t('control.drafter.lossy', { title }) : title;
+  return drafter.ready ? title : words.t('control.drafter.weights', { title });
+}
+
+/** The drafters by what they need; doing without one stands alone. */
+function groupOf(drafter) {
+  if (!drafter.ready) return 'weights';
+  return drafter.drafts === 'none' ? null : drafter.drafts;
 }
 
 /** Label, input, and the line under it, which gives way to the reason when the control is off. */
@@ -122,10 +134,20 @@ function frame(name, label, input, { state, words, help, output = null }) {
 
 function selectControl(name, entries, { state, words, help = () => words.t(`control.${name}.help`) }) {
   const select = h('select', { class: 'sv-select', onChange: () => state.set({ [name]: select.value }) });
-  select.append(...entries.map((entry) => h('option', { value: entry.name, disabled: entry.off })));
+  const options = entries.map((entry) => h('option', { value: entry.name, disabled: entry.off }));
+  const groups = new Map();
+  entries.forEach(({ group }, index) => {
+    if (!group) select.append(options[index]);
+    else {
+      if (!groups.has(group)) groups.set(group, h('optgroup'));
+      groups.get(group).append(options[index]);
+    }
+  });
+  select.append(...groups.values());
   const framed = frame(name, () => words.t(`control.${name}`), select, { state, words, help });
   const draw = () => {
-    entries.forEach((entry, index) => say(select.options[index], entry.text()));
+    entries.forEach((entry, index) => say(options[index], entry.text()));
+    for (const [group, element] of groups) element.label = words.t(`control.drafters.${group}`);
     select.value = state.get(name);
     framed.draw();
   };
@@ -149,7 +171,8 @@ function numberControl(spec, { state, words }) {
   );
 }
 
-function rangeOrNumber(name, kind, { low, high, step, digits, read, write }, { state, words, label, help }) {
+function rangeOrNumber(name, kind, spec, { state, words, label, help }) {
+  const { low, high, step, digits, read, write } = spec;
   const ranged = kind === 'range';
   const input = h('input', {
     type: kind,
@@ -163,7 +186,7 @@ function rangeOrNumber(name, kind, { low, high, step, digits, read, write }, { s
   const take = () => {
     const value = Number(input.value);
     if (input.value === '' || !Number.isFinite(value)) return;
-    write(Math.min(Math.max(Number(value.toFixed(digits)), low), high));
+    write(Math.min(Math.max(Number(value.toFixed(digits)), spec.low), spec.high));
   };
   input.addEventListener(ranged ? 'input' : 'change', take);
   const framed = frame(name, label, input, { state, words, help, output });

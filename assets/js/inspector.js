@@ -3,9 +3,11 @@
  * and at a rejection the residual. A side panel on wide pages, a sheet at the bottom of small ones (board.css).
  */
 
+import { pictureOf } from './pictures.js';
 import { drawsItsOwn, judgement, ownToken } from './rule.js';
 import { LOOKS, drawToken, make, number, probability } from './tile.js';
 import { decode, pieces } from './trace.js';
+import { isTree, standing } from './tree.js';
 
 const ROWS = 6;
 const TOP = 5; // how many candidates a trace keeps; a shorter list holds all that are not 0
@@ -66,7 +68,7 @@ function contents({ trace, round, index, view }, ctx) {
   if (letter) parts.push(make('p', 'sv-inspector-note', ctx.t('inspector.letter', letter)));
   parts.push(own ? ownNumbers(trace, token, ctx) : draftNumbers(trace, token, view, ctx));
   parts.push(...laws(trace, round, index, token, view, ctx));
-  if (!own && token.why) parts.push(why(trace, token.why, ctx));
+  if (!own && token.why) parts.push(why(trace, round, index, ctx));
   return parts;
 }
 
@@ -75,6 +77,7 @@ function head(trace, round, index, token, fate, { t }) {
   const tile = make('span', `sv-tile sv-tile--large ${LOOKS[fate].className}`);
   tile.append(drawToken(trace.text(token.id)), make('span', 'sv-tile-glyph', LOOKS[fate].glyph));
   const place = index === null ? t('inspector.place.own', { round: round.round })
+    : isTree(round) ? t('tree.place', { round: round.round, ...standing(trace, round, index, t) })
     : t('inspector.place.draft', { round: round.round, place: index + 1, of: round.nodes.length });
   const words = make('p', 'sv-inspector-place');
   words.append(make('b', '', t(`legend.${fate}`)), ` · ${place} · ${t('inspector.id', { id: token.id })}`);
@@ -241,18 +244,22 @@ function track(law, value, { t, lang }) {
 // ------------------------------------------------------------ why the drafter chose it
 
 /** A drafter's reasons are its own; the ones with words are told in words, lists of ids are drawn as tokens. */
-function why(trace, reasons, ctx) {
+function why(trace, round, index, ctx) {
   const { t } = ctx;
+  const reasons = round.nodes[index].why;
   const box = make('div', 'sv-inspector-why');
   box.append(make('h4', '', t('inspector.why')));
+  const picture = pictureOf(trace, round, index, ctx);
+  if (picture) box.append(picture.element);
   const list = make('dl', 'sv-inspector-reasons');
   for (const [name, value] of Object.entries(reasons)) {
+    if (picture?.told.includes(name)) continue;
     const words = t(`inspector.why.${name}`);
     const item = make('div', '');
     item.append(make('dt', '', words === `inspector.why.${name}` ? name : words), reason(trace, name, value, ctx));
     list.append(item);
   }
-  box.append(list);
+  if (list.firstChild) box.append(list);
   return box;
 }
 

@@ -1,6 +1,8 @@
 /** The Live place: what is asked, the board, one sentence, the finished text, the questions. */
 
+import { rivals } from './against.js';
 import { mountBoard } from './board.js';
+import { mountCompare } from './compare.js';
 import { mountComposer } from './composer.js';
 import { h } from './dom.js';
 import { mountFinished } from './finished.js';
@@ -47,6 +49,7 @@ class Live {
       stop: () => this.#run?.stop(),
       preset: (name) => this.#choose(name),
     });
+    this.#compare = mountCompare(parts.compare, { words });
     this.#verdict = parts.verdict;
     this.#finished = mountFinished(parts.finished, ctx);
     this.#questions = mountQuestions(parts.questions, { ...host, ctx });
@@ -65,6 +68,7 @@ class Live {
   }
 
   #board;
+  #compare;
   #composer;
   #finished;
   #questions;
@@ -86,10 +90,12 @@ class Live {
         h('div', { class: `sv-${name}-box` }),
       ]),
     );
+    parts.compare = h('section', { 'data-hide': 'compare', hidden: true });
     parts.verdict = h('p', { class: 'sv-verdict' });
     root.append(
       words.bind(h('h1', { class: 'sv-title' }), 'shell.title'),
       h('section', { class: 'sv-composer' }, parts.composer),
+      parts.compare,
       h('section', { class: 'sv-figure' }, parts.verdict, parts.board, parts.tools),
       h(
         'section',
@@ -116,6 +122,7 @@ class Live {
     this.#upto = null;
     this.#view = null;
     this.#board.setBundle(bundle, { live });
+    this.#drawCompare();
     this.#finished.show(this.#trace);
     this.#questions.setBundle(bundle, this.#trace);
     this.#questions.setView(null);
@@ -193,6 +200,7 @@ class Live {
       'target',
       'drafter',
       'options',
+      'length',
       'gamma',
       'temperature',
       'top_p',
@@ -204,7 +212,14 @@ class Live {
       'lang',
     ];
     const values = Object.fromEntries(names.map((name) => [name, state.get(name)]));
-    return { ...values, options: state.options, race: values.race && values.drafter !== 'none' };
+    const judged = { rule: state.rule?.name ?? null, strength: state.strength };
+    return {
+      ...values,
+      ...judged,
+      options: state.options,
+      race: values.race && values.drafter !== 'none',
+      against: rivals(state).map((drafter) => ({ drafter, options: {}, rule: null })),
+    };
   }
 
   /** Nothing has come for a while, and not because others are being served. */
@@ -216,6 +231,7 @@ class Live {
     if (run !== this.#run) return;
     this.#trace ??= run.bundle.traces[0] ?? null;
     this.#board.refresh();
+    this.#drawCompare();
     this.#finished.show(this.#trace, this.#upto);
     this.#questions.setBundle(run.bundle, this.#trace);
     this.#drawVerdict();
@@ -232,6 +248,7 @@ class Live {
     if (notice) this.#composer.alert(words.t(notice.key, notice.args));
     else if (run.lost) this.#composer.alert(words.t('shell.lost'));
     this.#ndjson = run.ndjson;
+    this.#drawCompare();
     this.#drawState();
     if (this.#trace) this.#ask();
   }
@@ -251,7 +268,8 @@ class Live {
         prompt: meta.prompt_text,
         options: meta.drafter_options,
         script: meta.drafter_options?.script,
-        race: this.#bundle.traces.length > 1,
+        race: meta.drafter !== 'none' && this.#bundle.traces.some((trace) => trace.meta.drafter === 'none'),
+        against: this.#bundle.traces.slice(1).map((trace) => trace.meta.drafter).join(','),
       });
       this.#setView(view);
       this.#drawState();
@@ -279,8 +297,13 @@ class Live {
     }
   }
 
+  #drawCompare() {
+    this.#compare.show(this.#bundle, { expected: this.#run?.rivals ? this.#run.expected : 0 });
+  }
+
   #setView(view) {
     this.#view = view;
+    this.#compare.setView(view);
     this.#questions.setView(view);
     this.#drawVerdict();
   }
@@ -343,6 +366,7 @@ class Live {
 
   #setWords() {
     this.#board.setWords();
+    this.#compare.setWords();
     this.#finished.setWords();
     this.#questions.setWords();
     this.#tools.setWords();

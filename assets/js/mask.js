@@ -84,7 +84,8 @@ export class Mask {
     const count = this.#order.length;
     const [left, top] = named ? [132, 92] : [2, 2];
     this.#size = { cell, left, top };
-    const width = left + (CACHE + count) * cell + 2;
+    // The last column's name leans out to the right.
+    const width = left + (CACHE + count) * cell + (named ? 48 : 2);
     const height = top + count * cell + 2;
     const svg = shape('svg', { viewBox: `0 0 ${width} ${height}`, width, height, class: 'sv-mask-grid', 'aria-hidden': 'true' });
     this.#band = shape('rect', { class: 'sv-mask-band', visibility: 'hidden' });

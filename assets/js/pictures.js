@@ -3,7 +3,7 @@
  * drafter's name, so that any drafter that gives such reasons gets it. What comes from a file is checked before it is drawn.
  */
 
-import { drawToken, make, number, probability } from './tile.js';
+import { drawToken, make, number, probability, quote } from './tile.js';
 import { childrenOf } from './tree.js';
 
 const AROUND = 4; // tokens shown before a place, and behind what is copied from it
@@ -48,9 +48,9 @@ function places(trace, round, index, why, ctx) {
   const text = [...trace.prompt, ...trace.entries.filter((entry) => entry.round < round.round).map((entry) => entry.id)];
   if (!found.length || !found.every((each) => Array.isArray(each) && isCount(each[0]) && each[0] < text.length && Number.isFinite(each[1]))) return null;
   const { t, lang } = ctx;
-  const chosen = isCount(why.found) ? why.found : found[0][0];
+  const chosen = isCount(why.found) && why.found < text.length ? why.found : found[0][0];
   const length = round.nodes.length;
-  const box = figure(t('picture.places', { n: isCount(why.occurrences) ? why.occurrences : found.length }));
+  const box = figure(t('picture.places', { n: isCount(why.occurrences) ? why.occurrences : found.length, token: quote(trace.text(text[chosen]), t) }));
   box.append(marked(trace, text, found, chosen, length));
   const top = Math.max(...found.map(([, score]) => score), Number.MIN_VALUE);
   const list = make('ol', 'sv-picture-scores');
@@ -66,7 +66,7 @@ function places(trace, round, index, why, ctx) {
   const names = { hidden: 'knob.pld_plus.rank.hidden', attention: 'knob.pld_plus.rank.attention' };
   const by = Object.hasOwn(names, why.ranked_by) ? t(names[why.ranked_by]) : String(why.ranked_by ?? '');
   box.append(make('p', 'sv-inspector-note', t('picture.places.by', { by, layer: isCount(why.layer) ? why.layer : '?' })));
-  return { element: box, told: ['places', 'occurrences', 'likeness', 'found', 'copied', 'ranked_by', 'layer'] };
+  return { element: box, told: ['key', 'places', 'occurrences', 'likeness', 'found', 'copied', 'ranked_by', 'layer'] };
 }
 
 /** The stretches of text around the places, in the order of the text, each place with its rank. */
@@ -82,7 +82,8 @@ function marked(trace, text, found, chosen, length) {
     const piece = make(rank.has(at) ? 'mark' : 'span', rank.has(at) ? `sv-picture-place${at === chosen ? ' sv-picture-place--chosen' : ''}` : copied ? 'sv-picture-copied' : '');
     if (rank.has(at)) piece.append(make('sup', '', String(rank.get(at))));
     piece.append(drawToken(trace.text(text[at])));
-    box.append(piece);
+    // Spaces are drawn as signs, so a line needs to be told where it may end.
+    box.append(document.createElement('wbr'), piece);
   }
   if (last < text.length - 1) box.append(make('span', 'sv-picture-gap', ' …'));
   return box;

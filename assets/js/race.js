@@ -1,5 +1,6 @@
 /** Speculative decoding beside plain decoding on one wall-clock axis. Nothing moves until the visitor asks. */
 
+import { isLossy, ruleTitle } from './rule.js';
 import { make, number } from './tile.js';
 import { pieces } from './trace.js';
 
@@ -52,11 +53,17 @@ export function mountRace(root, ctx) {
     return over ? `${perToken(timed)} ${ctx.t('race.scale')}` : ctx.t('race.scale');
   }
 
+  /** The drafter, and the rule where it is one that changes the text. */
+  function speculative({ meta }) {
+    const said = ctx.t('race.speculative', { drafter: ctx.t(`drafter.${meta.drafter}`) });
+    return isLossy(meta.rule) ? `${said} · ${ruleTitle(meta.rule, ctx.t)}` : said;
+  }
+
   function drawLane(run, end) {
     const element = make('div', 'sv-race-lane');
     const line = make('div', 'sv-race-name');
     const numbers = make('output', '');
-    const name = run.baseline ? ctx.t('race.baseline') : ctx.t('race.speculative', { drafter: ctx.t(`drafter.${run.trace.meta.drafter}`) });
+    const name = run.baseline ? ctx.t('race.baseline') : speculative(run.trace);
     line.append(make('b', '', name), numbers);
     const track = make('div', 'sv-race-track');
     track.setAttribute('aria-hidden', 'true');
@@ -141,7 +148,11 @@ export function mountRace(root, ctx) {
   return {
     /** Show the traces of a bundle; drawn again as rounds arrive. */
     show(bundle) {
-      runs = (bundle?.traces ?? []).slice(0, 2).map(measure);
+      const traces = bundle?.traces ?? [];
+      // Of several drafters the first one races; comparing them all is another panel's work.
+      const plain = traces.find((trace) => trace.meta.drafter === 'none');
+      const drafted = traces.find((trace) => trace !== plain);
+      runs = traces.filter((trace) => trace === plain || trace === drafted).map(measure);
       draw();
     },
     play: start,

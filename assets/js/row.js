@@ -1,12 +1,17 @@
 /** One round as a row of tiles: its drafts in order, then the target's own token. */
 
+import { Mask } from './mask.js';
 import { LOOKS, drawText, drawToken, make, quote } from './tile.js';
 import { pieces } from './trace.js';
+import { Tree, isTree, standing } from './tree.js';
 
 /** The place of the target's own token, where drafts have their index. */
 export const OWN = 'own';
 
-/** A row: {element, tiles: Map(node index | 'own' -> button), round, view}; `view` is what was last painted. */
+/**
+ * A row: {element, tiles: Map(node index | 'own' -> button), round, view, tree, mask, extras}; `view` is what was last
+ * painted, `tree` and `mask` are null where the drafts are a chain, `extras` are the row's buttons beside its tiles.
+ */
 export function drawRow(trace, round) {
   const element = make('li', 'sv-row');
   const label = make('div', 'sv-row-label');
@@ -24,9 +29,49 @@ export function drawRow(trace, round) {
     tiles.set(node, tile);
     return tile;
   };
+  const row = { element, tiles, round: round.round, view: null, tree: null, mask: null, extras: [] };
+  if (isTree(round)) return drawTree(row, label, line, trace, round, button);
   if (round.nodes.length) line.append(drawDrafts(trace, round, button));
   if (round.emitted) line.append(drawOwn(trace, round, button));
-  return { element, tiles, round: round.round, view: null };
+  return row;
+}
+
+function drawTree(row, label, line, trace, round, button) {
+  row.element.classList.add('sv-row--tree');
+  row.tree = new Tree(trace, round, button, (node, view) => isJudged(round, node, view));
+  row.mask = new Mask(trace, round, (nodes) => row.tree.link(nodes));
+  const toggle = make('button', 'sv-mask-toggle');
+  toggle.type = 'button';
+  toggle.tabIndex = -1;
+  toggle.dataset.keeps = '';
+  toggle.dataset.mask = round.round;
+  label.append(toggle);
+  line.replaceWith(row.tree.element);
+  row.element.append(row.mask.element);
+  row.extras = [toggle, ...row.tree.extras];
+  const point = (event) => {
+    const tile = event.target.closest('.sv-tile[data-at]');
+    if (tile) row.mask.point(address(tile)[1]);
+  };
+  row.tree.element.addEventListener('pointerover', point);
+  row.tree.element.addEventListener('focusin', point);
+  row.tree.element.addEventListener('pointerleave', () => row.mask.leave());
+  return row;
+}
+
+/** Open or close the mask of a tree row. */
+export function toggleMask(row, ctx) {
+  row.mask.toggle(ctx);
+  row.extras[0].setAttribute('aria-expanded', String(row.mask.open));
+}
+
+function nameTree(row, trace, round, ctx) {
+  const { t } = ctx;
+  row.extras[0].textContent = t('mask.title');
+  row.extras[0].setAttribute('aria-label', `${t('mask.title')}: ${t('board.round', { round: round.round })}`);
+  row.extras[0].setAttribute('aria-expanded', String(row.mask.open));
+  if (row.mask.open) row.mask.draw(ctx);
+  row.tree.paint(row.view, ctx);
 }
 
 /** Drafts in order. Neighbours that share a letter go under one bracket, if one hangs from the other. */
@@ -118,6 +163,12 @@ export function paintRow(row, trace, view, ctx) {
   const round = trace.rounds[row.round];
   nameRow(row, round, view.whole, ctx);
   for (const [node, tile] of row.tiles) paintTile(tile, trace, round, node, isJudged(round, node, view), ctx);
+  if (row.tree) nameTree(row, trace, round, ctx);
+}
+
+/** Whether a person can see this tile and the cursor may go there. */
+export function isSeen(tile) {
+  return !tile.classList.contains('sv-tile--hidden') && tile.closest('[hidden]') === null;
 }
 
 function paintTile(tile, trace, round, node, judged, { t }) {
@@ -129,7 +180,9 @@ function paintTile(tile, trace, round, node, judged, { t }) {
   tile.lastChild.textContent = look.glyph;
   const token = trace.text(own ? round.emitted.id : round.nodes[node].id);
   const args = { round: round.round, token: quote(token, t), place: own ? 0 : node + 1, of: round.nodes.length };
-  tile.setAttribute('aria-label', t(`board.tile.${fate}`, args));
+  const branching = !own && isTree(round);
+  if (branching) Object.assign(args, standing(trace, round, node, t));
+  tile.setAttribute('aria-label', t(branching ? `tree.tile.${fate}` : `board.tile.${fate}`, args));
 }
 
 /** [round, node] of a tile. */

@@ -44,7 +44,8 @@ export class Run {
     this.#request = request;
     this.#events = events;
     this.nonce = crypto.getRandomValues(new Uint32Array(3)).join('-');
-    this.expected = request.race && request.drafter !== 'none' ? 2 : 1;
+    this.rivals = request.against?.length ?? 0;
+    this.expected = 1 + this.rivals + (request.race && request.drafter !== 'none' ? 1 : 0);
     this.bundle = new Bundle();
     this.over = false;
     this.lost = false;

@@ -3,6 +3,7 @@
  * What the address says is checked and clamped like anything that comes from outside; unknown values fall back.
  */
 
+import { MOST_RIVALS, comparable } from './against.js';
 import { LANGUAGES, preferredLanguage } from './words.js';
 
 export const THEMES = Object.freeze(['auto', 'light', 'dark']);
@@ -18,6 +19,9 @@ export const HIDEABLE = Object.freeze([
   'theme',
   'target',
   'drafter',
+  'rule',
+  'strength',
+  'length',
   'knobs',
   'gamma',
   'temperature',
@@ -28,6 +32,8 @@ export const HIDEABLE = Object.freeze([
   'max_new_tokens',
   'chat',
   'race',
+  'against',
+  'compare',
   'red',
   'time',
   'what_if',
@@ -56,6 +62,10 @@ const text = (most) => ({ read: (value) => value.slice(0, most), write: String }
 const names = (known) => ({
   read: (value) => value.split(',').filter((name) => known.includes(name)),
   write: (value) => value.join(','),
+});
+const few = (known, most) => ({
+  read: (value) => [...new Set(names(known).read(value))].slice(0, most),
+  write: names(known).write,
 });
 const options = () => ({
   read: (value) =>
@@ -87,6 +97,15 @@ export function fields(boot, pages) {
       value: 'prompt_lookup',
     },
     options: { ...options(), group: 'run', value: {} },
+    // Empty: the drafter's default rule.
+    rule: {
+      ...choice(['', ...new Set(boot.drafters.flatMap((drafter) => drafter.rules.map((rule) => rule.name)))]),
+      group: 'run',
+      value: '',
+    },
+    // null: what the rule itself sets.
+    strength: { ...real(0, 1), group: 'run', value: null },
+    length: { ...choice(boot.lengths), group: 'run', value: boot.lengths[0] },
     gamma: { ...whole(1, limits.gamma_max), group: 'run', value: 4 },
     temperature: { ...real(0, 2), group: 'run', value: 0 },
     top_p: { ...real(0.01, 1), group: 'run', value: 1 },
@@ -96,6 +115,16 @@ export function fields(boot, pages) {
     max_new_tokens: { ...whole(1, limits.max_new_tokens), group: 'run', value: Math.min(64, limits.max_new_tokens) },
     chat: { ...flag(), group: 'run', value: true },
     race: { ...flag(), group: 'run', value: false },
+    against: {
+      ...few(
+        comparable(boot)
+          .filter((drafter) => drafter.ready)
+          .map((drafter) => drafter.name),
+        MOST_RIVALS,
+      ),
+      group: 'run',
+      value: [],
+    },
     prompt: { ...text(limits.prompt_chars), group: 'text', value: '' },
     script: { ...text(2000), group: 'text', value: '' },
   };
@@ -132,6 +161,20 @@ export class State {
     return this.#boot.drafters.find((drafter) => drafter.name === this.#values.drafter) ?? null;
   }
 
+  /** The rule that judges: the one chosen where it fits the drafter, else the drafter's first. */
+  get rule() {
+    const rules = this.drafter?.rules ?? [];
+    return rules.find((rule) => rule.name === this.#values.rule) ?? rules[0] ?? null;
+  }
+
+  /** The number of a lossy rule, null for a lossless one. */
+  get strength() {
+    const bounds = this.rule?.strength ?? null;
+    if (bounds === null) return null;
+    const [usual, low, high] = bounds;
+    return clamp(this.#values.strength ?? usual, low, high);
+  }
+
   /** The knobs of the chosen drafter with their values; text knobs come from the script field. */
   get options() {
     const knobs = this.drafter?.knobs ?? [];
@@ -153,6 +196,7 @@ export class State {
     if (!changed.length) return;
     Object.assign(this.#values, patch);
     if (changed.includes('drafter') && !('options' in patch)) this.#values.options = {};
+    if (changed.includes('rule') && !('strength' in patch)) this.#values.strength = null;
     this.#write();
     for (const listener of this.#listeners) listener(changed);
   }
@@ -187,7 +231,8 @@ export class State {
     const given = this.#read(new URLSearchParams(strings));
     const knobs = typeof raw.options === 'object' && raw.options !== null ? raw.options : {};
     this.#base = this.#baseOf('');
-    this.set({ preset: '', ...given, options: this.#checkOptions(given.drafter ?? this.#values.drafter, knobs) });
+    const judged = { rule: this.#base.rule, strength: this.#base.strength, length: this.#base.length };
+    this.set({ preset: '', ...judged, ...given, options: this.#checkOptions(given.drafter ?? this.#values.drafter, knobs) });
   }
 
   listen(listener) {

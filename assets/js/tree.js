@@ -32,7 +32,7 @@ export function rootToken(trace, round) {
 }
 
 /** Where a draft stands among its siblings: {depth, place, of, parent}, as words take it. */
-export function placeOf(trace, round, index, t) {
+export function standing(trace, round, index, t) {
   const { parent } = round.nodes[index];
   const family = childrenOf(round, parent);
   const above = parent === ROOT ? rootToken(trace, round) : round.nodes[parent].id;
@@ -92,8 +92,7 @@ export class Tree {
         if (!path.includes(child)) this.#addTile(child, button);
         below(child);
       }
-      const folded = this.many && childrenOf(round, parent).some((child) => round.nodes[child].status === 'discarded');
-      if (folded) this.#addFold(parent);
+      if (this.many && childrenOf(round, parent).length) this.#addFold(parent);
     };
     below(ROOT);
   }
@@ -156,11 +155,9 @@ export class Tree {
     for (const [key, cell] of this.#cells) {
       const place = places.get(key);
       cell.hidden = place === undefined;
-      if (!place) continue;
-      cell.style.gridArea = `${place.row} / ${2 * place.depth + 1}`;
-      cell.classList.toggle('sv-tree-cell--lit', place.lit);
-      cell.classList.toggle('sv-tree-cell--onward', place.onward === true);
-      cell.classList.toggle('sv-tree-cell--far', place.far === true);
+      cell.classList.toggle('sv-tree-cell--lit', place?.lit === true);
+      cell.classList.toggle('sv-tree-cell--onward', place?.onward === true);
+      if (place) cell.style.gridArea = `${place.row} / ${2 * place.depth + 1}`;
     }
     this.#drawWires(places);
     this.#nameFolds();
@@ -173,60 +170,40 @@ export class Tree {
     return new Set(nodes.flatMap((node, index) => (node.status === 'accepted' && this.#judged(index, this.#view) ? [index] : [])));
   }
 
-  /** Put everything below `node` from its own row on; returns the first row that is free. */
-  #spread(node, places, lit, start) {
+  /** Put everything below `node` from its own row on, with `all` folded by nothing; returns the first row that is free. */
+  #spread(node, places, lit, start, all = !this.many) {
     const { depth } = places.get(node);
     let row = start;
-    const put = (key, more) => {
-      places.set(key, { row, depth: depth + 1, parent: node, ...more });
+    const put = (key, isLit, whole) => {
+      places.set(key, { row, depth: depth + 1, parent: node, lit: isLit });
       places.get(node).onward = true;
-      row = typeof key === 'number' ? this.#spread(key, places, lit, row) : row + 1;
+      row = typeof key === 'number' ? this.#spread(key, places, lit, row, whole) : row + 1;
     };
-    const children = this.#below(node, lit);
+    const folded = all ? [] : this.#folded(node, lit);
+    const children = childrenOf(this.#round, node).filter((child) => !folded.includes(child));
     const kept = children.find((child) => lit.has(child));
-    const end = kept === undefined && (node === ROOT || lit.has(node));
-    if (end && this.#view.whole && this.#round.emitted) put(OWN, { lit: true });
+    const isEnd = kept === undefined && (node === ROOT || lit.has(node));
+    if (isEnd && this.#view.whole && this.#round.emitted) put(OWN, true);
     for (const child of kept === undefined ? children : [kept, ...children.filter((each) => each !== kept)]) {
-      put(child, { lit: lit.has(child) });
+      put(child, lit.has(child), all);
     }
-    if (this.#hidden(node, lit).length) put(`fold${node}`, { lit: false });
-    if (row > start) places.get(node).far = lit.has(node) && kept === undefined;
+    if (this.#opened.has(node)) for (const child of folded) put(child, false, true);
+    if (folded.length) put(`fold${node}`, false);
     return Math.max(row, start + 1);
   }
 
-  /** The children of a node that are drawn: all of a small tree; of a large one those the target has got to. */
-  #below(node, lit) {
-    const children = childrenOf(this.#round, node);
-    if (!this.many || this.#isOpen(node)) return children;
-    if (node !== ROOT && !lit.has(node)) return [];
-    return children.filter((child) => !this.#isPassedOver(child));
-  }
-
-  /** Whether this node or one above it was opened by hand. */
-  #isOpen(node) {
-    for (let at = node; ; at = this.#round.nodes[at].parent) {
-      if (this.#opened.has(at)) return true;
-      if (at === ROOT) return false;
-      // Above this, only what hangs below a fold was opened with it.
-      if (this.#round.nodes[at].status === 'accepted' || !this.#isPassedOver(at)) return false;
-    }
-  }
-
-  #isPassedOver(child) {
-    return this.#round.nodes[child].status === 'discarded' && this.#judged(child, this.#view);
-  }
-
-  /** The children whose branches are, or would be, behind this node's fold. */
-  #hidden(node, lit) {
-    if (!this.#folds.has(node) || (this.#isOpen(node) && !this.#opened.has(node))) return [];
+  /** The children that stand behind this node's fold: those passed over, or all where the target has not got to. */
+  #folded(node, lit) {
     const reached = node === ROOT || lit.has(node);
-    return childrenOf(this.#round, node).filter((child) => !reached || this.#isPassedOver(child));
+    const passed = (child) => this.#round.nodes[child].status === 'discarded' && this.#judged(child, this.#view);
+    return childrenOf(this.#round, node).filter((child) => !reached || passed(child));
   }
 
   #nameFolds() {
     const { t } = this.#ctx;
+    const lit = this.#lit();
     for (const [parent, fold] of this.#folds) {
-      const n = this.#hidden(parent, this.#lit()).reduce((sum, child) => sum + this.#size(child), 0);
+      const n = this.#folded(parent, lit).reduce((sum, child) => sum + this.#size(child), 0);
       const open = this.#opened.has(parent);
       const id = parent === ROOT ? rootToken(this.#trace, this.#round) : this.#round.nodes[parent].id;
       fold.textContent = `${open ? '−' : '+'}${n}`;

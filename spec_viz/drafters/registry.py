@@ -13,7 +13,20 @@ from spec_viz.engine.target import CachedModel
 from spec_viz.engine.text import Vocabulary
 from spec_viz.engine.warp import Warp
 
-MODULES = ("none", "prompt_lookup", "ngram", "anpd", "pld_plus", "suffix", "token_recycling", "lookahead", "early_exit", "scripted")
+MODULES = (
+    "none",
+    "prompt_lookup",
+    "ngram",
+    "anpd",
+    "pld_plus",
+    "suffix",
+    "token_recycling",
+    "lookahead",
+    "draft_model",
+    "early_exit",
+    "layer_skip",
+    "scripted",
+)
 
 Value = int | str | bool
 

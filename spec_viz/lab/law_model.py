@@ -111,7 +111,7 @@ def _sampled(loaded: Loaded, rounds: int, names: Sequence[str], rules: Sequence[
     def build(name: str, rule: Rule) -> Drafter:
         if name == "early_exit":
             width = 2 if rule.trees else 1
-            return ModelDrafter(TableModel(shallow), warp, rule.drawn[0], width, Fixed(), frozenset())  # type: ignore[arg-type]
+            return ModelDrafter(TableModel(shallow), warp, rule.drawn[0], width, Fixed(), frozenset())
         if name == "prompt_lookup":
             return PromptLookup(len(local), 3, 1, "shorter", "first", "all")
         if name == "scripted":

@@ -9,6 +9,8 @@ from spec_viz import __version__
 from spec_viz.content.lessons import lesson_list
 from spec_viz.content.presets import Preset, load_presets
 from spec_viz.drafters.registry import Family, Knob, families
+from spec_viz.engine.length import LENGTHS
+from spec_viz.engine.rules import RULES, Rule
 from spec_viz.models.catalogue import CATALOGUE, DEFAULT
 from spec_viz.ui.room import Limits
 from spec_viz.ui.wording import LANGUAGES, words
@@ -36,6 +38,7 @@ def boot(limits: Limits) -> dict[str, Any]:
             if entry.name == DEFAULT
         ],
         "drafters": [_drafter(family) for family in families().values()],
+        "lengths": list(LENGTHS),
         "presets": [_preset(preset) for preset in presets],
         "lessons": lesson_list(),
         "first": {"preset": FIRST, "ndjson": first.trace_path.read_text(encoding="utf-8")},
@@ -52,11 +55,20 @@ def _drafter(family: Family) -> dict[str, Any]:
     return {
         "name": family.name,
         "family": family.name,
-        "lossless": True,
-        "ready": True,
+        "ready": not family.needs_weights,
         "drafts": family.drafts,
-        "rules": list(family.rules),
+        "rules": [_rule(RULES[name]) for name in family.rules],
         "knobs": [_knob(knob) for knob in family.knobs],
+    }
+
+
+def _rule(rule: Rule) -> dict[str, Any]:
+    return {
+        "name": rule.name,
+        "lossless": rule.lossless,
+        "trees": rule.trees,
+        "drawn": list(rule.drawn),
+        "strength": rule.strength,
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -40,9 +41,12 @@ def build(room: Room) -> gr.Blocks:
         asked = event._data.get("request") if isinstance(event._data, dict) else None
         yield from room.serve(asked if isinstance(asked, dict) else {}, request.session_hash or "")
 
-    # Gradio hands a server function one argument, and calls it beside the queue: these three are cheap.
+    # Gradio hands a server function one argument, and calls it beside the queue: these four are cheap.
     def view(asked: Any) -> dict[str, Any]:
         return shown(asked)
+
+    def drift(asked: Any) -> dict[str, Any]:
+        return drifted(asked)
 
     def state(_: Any) -> dict[str, Any]:
         return room.state()
@@ -59,7 +63,7 @@ def build(room: Room) -> gr.Blocks:
             js_on_load=ON_LOAD,
             apply_default_css=False,
             elem_id="specviz",
-            server_functions=[view, state, stop],
+            server_functions=[view, drift, state, stop],
         )
         board.run(
             run,
@@ -84,6 +88,29 @@ def shown(asked: Any) -> dict[str, Any]:
     except TraceError as problem:
         return {"error": _unreadable(problem)}
     return view_of(traces, words(language), "dark" if theme == "dark" else "light")
+
+
+def drifted(asked: Any) -> dict[str, Any]:
+    """What a planted fault has written, asked as {"fault", "repaired", "rounds", "seed", "before": counts so far}."""
+    from spec_viz.lab.drift import FAULTS, MOST_COUNTED, MOST_ROUNDS, drift
+
+    given = asked if isinstance(asked, dict) else {}
+    fault: Any = given.get("fault")
+    rounds: Any = given.get("rounds")
+    seed: Any = given.get("seed")
+    before: Any = given.get("before") or []
+    fits = isinstance(fault, str) and fault in FAULTS and _is_whole(rounds, 1, MOST_ROUNDS)
+    fits = fits and _is_whole(seed, 0, 2**53) and isinstance(before, list)
+    if not fits or not all(_is_whole(count, 0, MOST_COUNTED) for count in before):
+        return {"error": {"key": "break.failed", "args": {}}}
+    try:
+        return asdict(drift(fault, rounds, seed, repaired=given.get("repaired") is True, before=before))
+    except ValueError:
+        return {"error": {"key": "break.failed", "args": {}}}
+
+
+def _is_whole(value: Any, low: int, high: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
 
 
 def _unreadable(problem: TraceError) -> dict[str, Any]:

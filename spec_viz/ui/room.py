@@ -180,10 +180,10 @@ class Room:
             yield _notice(problem.key, **problem.fields)
         except Exception as problem:
             # torch has its own class for a full device.
-            memory = isinstance(problem, MemoryError) or type(problem).__name__ == "OutOfMemoryError"
+            full = isinstance(problem, MemoryError) or type(problem).__name__ == "OutOfMemoryError"
             log.exception("a run failed")
             # In one piece, as above.
-            yield closing_line + _notice("error.out_of_memory" if memory else "error.unknown")
+            yield closing_line + _notice("error.out_of_memory" if full else "error.unknown")
 
     def _entrants(self, asked: Mapping[str, Any]) -> list[dict[str, Any]]:
         """What is to be run: the request itself and one copy of it for every drafter it is compared with."""
@@ -193,7 +193,7 @@ class Room:
         fits = isinstance(against, list) and len(against) <= MOST_RIVALS
         if not fits or not all(isinstance(each, dict) for each in against):
             raise RequestError("error.bad_rivals", most=MOST_RIVALS)
-        own = {"drafter": "prompt_lookup", "options": {}, "rule": None, "strength": None}
+        own: dict[str, Any] = {"drafter": "prompt_lookup", "options": {}, "rule": None, "strength": None}
         return [dict(asked), *({**asked, **own, **{k: v for k, v in each.items() if k in own}} for each in against)]
 
     def _too_late(self) -> str:

@@ -9,19 +9,21 @@ from typing import Any
 from spec_viz.engine.trace import Trace
 from spec_viz.lab.metrics import Prediction, Ratio, Summary, find_baseline, summarise, what_if
 from spec_viz.ui.charts import MAX_GAMMA, Theme, charts
+from spec_viz.ui.lanes import EVEN, lanes
 from spec_viz.ui.numerals import decimal
 from spec_viz.ui.wording import Words
 
 Json = dict[str, Any]
 
-# Two runs of the same thing differ by about this much: closer than that is called equal.
-EVEN = 0.05
 # The largest whole number that the page's script can hold.
 MOST = 2**53 - 1
 
 
 def view(traces: Sequence[Trace], t: Words, theme: Theme) -> Json:
-    """Numbers, charts, memory and verdict of a bundle's speculative run, against its plain run where it has one."""
+    """Numbers, charts, memory and verdict of a bundle's first speculative run, against its plain run where it has one.
+
+    `lanes` compares all its runs where several drafters ran.
+    """
     trace = next((trace for trace in traces if trace.meta.get("drafter") != "none"), traces[0])
     summary = summarise(trace, find_baseline(trace, traces))
     badge = "recorded" if trace.origin == "recorded" else "measured"
@@ -31,6 +33,7 @@ def view(traces: Sequence[Trace], t: Words, theme: Theme) -> Json:
         "charts": said,
         "memory": _memory(trace, badge, t),
         "verdict": _verdict(trace, summary, t),
+        "lanes": lanes(traces, t.language),
     }
 
 
