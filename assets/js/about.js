@@ -1,5 +1,6 @@
 /** The About place: what this is, how to read it, its words, its limits, what it is made of. */
 
+import { linkToBreak } from './break.js';
 import { h } from './dom.js';
 
 const WORDS = [
@@ -36,7 +37,7 @@ const PAPERS = Object.freeze([
   ['Allal et al. SmolLM2. 2025.', 'https://arxiv.org/abs/2502.02737'],
 ]);
 
-export function mountAbout(root, { boot, words }) {
+export function mountAbout(root, { boot, state, words }) {
   const text = (tag, key, className) => words.bind(h(tag, className ? { class: className } : {}), key);
   const section = (name, ...children) =>
     h('section', { class: 'sv-section' }, text('h2', `about.${name}`, 'sv-h2'), ...children);
@@ -47,7 +48,7 @@ export function mountAbout(root, { boot, words }) {
       { class: 'sv-about' },
       text('h1', 'about.title', 'sv-title'),
       text('p', 'about.lead', 'sv-lead'),
-      section('how', text('p', 'about.how.text'), text('p', 'about.how.lossless')),
+      section('how', text('p', 'about.how.text'), text('p', 'about.how.lossless'), h('p', {}, linkToBreak({ state, words }))),
       section(
         'words',
         h(

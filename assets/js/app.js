@@ -1,17 +1,20 @@
 /** The way in: the host's component calls mount once, with its element and its line to the server. */
 
 import { mountAbout } from './about.js';
+import { mountBreak } from './break.js';
 import { mountLessons } from './lessons.js';
 import { mountLive } from './live.js';
 import { mountShell } from './shell.js';
 import { State } from './state.js';
 import { Words } from './words.js';
 
-/** The places of the top bar, in order. A place is a line here and `shell.place.<name>` in the words. */
+/** The places, those of the top bar in order. A place is a line here and `shell.place.<name>` in the words. */
 const PLACES = Object.freeze([
   { name: 'live', mount: mountLive },
   { name: 'lessons', mount: mountLessons },
   { name: 'about', mount: mountAbout },
+  // Reached from another place, which stays marked in the bar.
+  { name: 'break', mount: mountBreak, under: 'about' },
 ]);
 
 /** The component gives its element, its properties and its line to the server. */

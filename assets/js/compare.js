@@ -163,13 +163,13 @@ class Compare {
   #reasons(row) {
     if (!row) return [];
     const { t } = this.#words;
-    const numbers = row.numbers.map(({ key, value, fraction }) => [
-      h('dt', {}, t(`compare.${key}`)),
-      h('dd', {}, h('b', {}, value === null ? t('shell.unknown') : this.#words.number(value, 2)), ` ${fraction ?? ''}`),
-    ]);
+    const numbers = row.numbers.map(({ key, value, fraction }) => {
+      const amount = h('b', {}, value === null ? t('shell.unknown') : this.#words.number(value, 2));
+      return h('div', {}, h('dt', {}, t(`compare.${key}`)), h('dd', {}, amount, ` ${fraction ?? ''}`));
+    });
     const drafted = this.#bundle.traces[row.trace].meta.drafter !== 'none';
     return [
-      drafted ? h('dl', { class: 'sv-compare-numbers' }, ...numbers.flat()) : null,
+      drafted ? h('dl', { class: 'sv-compare-numbers' }, ...numbers) : null,
       h('p', { class: 'sv-compare-why' }, t(row.why.key, row.why.args)),
       row.text ? h('p', { class: 'sv-compare-same' }, t(row.text.key, row.text.args)) : null,
     ].filter(Boolean);
@@ -212,8 +212,8 @@ class Compare {
     lane.bar.style.width = end ? `${(own / end) * 100}%` : '0';
     lane.bar.firstChild.style.width = own > 0 ? `${(lane.total / own) * 100}%` : '0';
     const speed = there ? (lane.row?.speed ?? written.speed) : written.speed;
-    const args = { tokens: written.tokens, speed: known && speed ? this.#words.number(speed, 1) : t('shell.unknown') };
-    say(lane.numbers, t('compare.count', args));
+    const fast = known && speed ? this.#words.number(speed, 1) : null;
+    say(lane.numbers, t(fast ? 'compare.count' : 'compare.count.tokens', { tokens: written.tokens, speed: fast }));
     let last = null;
     for (const part of lane.parts) {
       part.element.classList.toggle('sv-compare-later', part.end > written.tokens);

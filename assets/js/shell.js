@@ -52,7 +52,8 @@ export function mountShell(root, places, host) {
 }
 
 function makeBar(places, { state, words }) {
-  const links = places.map(({ name }) => {
+  const named = places.filter((place) => !place.under);
+  const links = named.map(({ name }) => {
     const link = h('a', { class: 'sv-place', href: `?place=${name}` });
     link.addEventListener('click', (event) => {
       if (event.ctrlKey || event.metaKey || event.shiftKey) return;
@@ -89,8 +90,9 @@ function makeBar(places, { state, words }) {
   const mark = h('span', { class: 'sv-wordmark' }, 'Spec', h('i', {}, 'Viz'));
   const bar = h('div', { class: 'sv-bar-inner' }, mark, nav, h('div', { class: 'sv-switches' }, picks, theme));
   const draw = () => {
-    places.forEach(({ name }, index) =>
-      setOrRemove(links[index], 'aria-current', name === state.get('page') ? 'page' : null),
+    const { name: at, under } = places.find((place) => place.name === state.get('page'));
+    named.forEach(({ name }, index) =>
+      setOrRemove(links[index], 'aria-current', name === at ? 'page' : name === under ? 'true' : null),
     );
     LANGUAGES.forEach((lang, index) =>
       languages[index].setAttribute('aria-pressed', String(lang === state.get('lang'))),

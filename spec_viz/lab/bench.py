@@ -36,12 +36,13 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Decode seconds and tokens after the first, and for our own runs α and τ."""
+    """Decode seconds and tokens after the first, and for our own runs α, τ and coverage."""
 
     seconds: float
     tokens: int
     alpha: float | None = None
     tau: float | None = None
+    coverage: float | None = None
 
 
 Method = Callable[[Question], Measured]
@@ -49,7 +50,7 @@ Method = Callable[[Question], Measured]
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """One method on one prompt: decode seconds and tokens after the first, and for our own runs α and τ."""
+    """One method on one prompt, measured."""
 
     method: str
     category: str
@@ -58,6 +59,7 @@ class Timing:
     tokens: int
     alpha: float | None = None
     tau: float | None = None
+    coverage: float | None = None
 
     @property
     def rate(self) -> float:
@@ -135,7 +137,7 @@ def _ours(loaded: Loaded, drafter: str, gamma: int, tokens: int, question: Quest
     trace = Run(run.header, iter([first, *rest])).collect()
     summary = summarise(trace)
     alpha = None if summary.alpha is None else summary.alpha.value
-    return Measured(seconds, len(trace.output) - 1, alpha, summary.tau.value)
+    return Measured(seconds, len(trace.output) - 1, alpha, summary.tau.value, summary.coverage.value)
 
 
 class _FirstToken:
@@ -172,7 +174,7 @@ def _theirs(loaded: Loaded, tokens: int, options: dict[str, int], question: Ques
 
 
 def rows(result: dict[str, Any]) -> list[dict[str, Any]]:
-    """The table: per category and method, α, τ and the median ratio to our baseline and to transformers' plain."""
+    """The table: per category and method, α, τ, coverage and the median ratio to our baseline and to transformers' plain."""
     timings = [Timing(**timing) for timing in result["timings"]]
     table = []
     categories = list(dict.fromkeys(timing.category for timing in timings))
@@ -187,6 +189,7 @@ def rows(result: dict[str, Any]) -> list[dict[str, Any]]:
                     "prompts": len({timing.prompt for timing in mine}),
                     "alpha": _median([timing.alpha for timing in mine]),
                     "tau": _median([timing.tau for timing in mine]),
+                    "coverage": _median([timing.coverage for timing in mine]),
                     "÷ ours · none": _ratio(here, method, "ours · none"),
                     "÷ transformers · plain": _ratio(here, method, "transformers · plain"),
                     "÷ transformers · prompt_lookup": _ratio(here, method, "transformers · prompt_lookup"),

@@ -238,7 +238,8 @@ def _can_draft(family: Family) -> bool:
 
 
 def _read(text: str) -> list[int]:
-    return [int(word) for word in text.split()]
+    # A drafter with other pieces may spell numbers that are no token here.
+    return [int(word) for word in text.split() if int(word) < VOCABULARY]
 
 
 def every_pair() -> list[tuple[str, str]]:

@@ -5,8 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-# Lookup, early exit and the scripted draft need nothing of a model but its tokens and layers.
-WITHOUT_A_MODEL = ("none", "prompt_lookup", "early_exit", "scripted")
+# These need nothing of a model but its tokens, layers and hidden states.
+WITHOUT_A_MODEL = (
+    "none",
+    "prompt_lookup",
+    "ngram",
+    "anpd",
+    "pld_plus",
+    "suffix",
+    "token_recycling",
+    "lookahead",
+    "early_exit",
+    "layer_skip",
+    "scripted",
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,17 +8,27 @@ from typing import Any
 from spec_viz.engine.rules import RULES
 from spec_viz.engine.trace import Trace
 from spec_viz.lab.metrics import Ratio, Summary, find_baseline, summarise
-from spec_viz.ui.numerals import decimal
 
 Json = dict[str, Any]
 
 # Two runs of the same thing differ by about this much: closer than that is called equal.
 EVEN = 0.05
 # What must be the same before two texts, or two times, say anything about each other.
-ALIKE = ("target", "device", "device_name", "dtype", "threads", "seed", "temperature", "top_p", "top_k")
+ALIKE = (
+    "target",
+    "device",
+    "device_name",
+    "dtype",
+    "threads",
+    "seed",
+    "temperature",
+    "top_p",
+    "top_k",
+    "repetition_penalty",
+)
 
 
-def lanes(traces: Sequence[Trace], language: str) -> Json | None:
+def lanes(traces: Sequence[Trace]) -> Json | None:
     """One row a trace, fastest first, and what speeds are measured against; None unless two drafters are compared.
 
     Speeds stand against the plain run of the bundle, or against the slowest lane where there is none (`against`).
@@ -44,7 +54,7 @@ def lanes(traces: Sequence[Trace], language: str) -> Json | None:
             ],
             "speed": speed,
             "speedup": speed / unit if speed and unit else None,
-            "why": why(trace, summary, language),
+            "why": why(trace, summary),
             "text": compare_texts(trace, plain or traces[0]) if alike else None,
         }
         for place, (trace, summary, speed) in enumerate(zip(traces, summaries, speeds, strict=True))
@@ -66,44 +76,42 @@ def _number(key: str, ratio: Ratio | None) -> Json:
 # ---------------------------------------------------------------- why so fast, or so slow
 
 
-def why(trace: Trace, summary: Summary, language: str) -> Json:
+def why(trace: Trace, summary: Summary) -> Json:
     """One sentence, {key, args}, that makes a lane's speed out of its own numbers.
 
-    A lane slower than plain decoding says what eats it. Where the drafts as they were shaped would have paid had all
-    been kept, refusals did; where they would not, the dearest of drafting, the longer pass and the rest did.
+    A lane slower than plain decoding says what eats it: of refusals, drafting, the longer pass and the rest the one
+    without which it would have been fastest. Without refusals means that every round keeps its deepest draft.
     """
-    if trace.meta.get("drafter") == "none":
-        total = summary.ms.get("total")
-        return _say("plain", language, ms=total.mean) if total else _say("untimed", language)
-    counts = {"drafting": summary.drafting_rounds, "rounds": summary.rounds, "tau": summary.tau.value or 0.0}
     if "total" not in summary.ms:
-        return _say("untimed", language)
+        return _say("untimed")
+    mean = summary.ms["total"].mean
+    if trace.meta.get("drafter") == "none":
+        return _say("plain", ms=round(mean, 1))
+    said = {"drafting": summary.drafting_rounds, "rounds": summary.rounds, "tau": summary.tau.value or 0.0}
     if summary.costs is None or summary.speedup is None or summary.speedup.value is None:
-        return _say("alone", language, ms=summary.ms["total"].mean, **counts)
-    cost, speedup = summary.ms["total"].mean / summary.costs.plain, summary.speedup.value
-    said = {**counts, "cost": cost, "times": speedup}
+        return _say("alone", ms=round(mean, 1), **said)
+    speedup, plain = summary.speedup.value, summary.costs.plain
+    said |= {"cost": mean / plain, "times": speedup}
     if not summary.drafting_rounds:
-        return _say("silent", language, **said)
+        return _say("silent", **said)
     if speedup >= 1 - EVEN:
-        return _say("faster" if speedup > 1 + EVEN else "even", language, **said)
-    most = sum(1 + max((node.depth for node in round_.nodes), default=0) for round_ in trace.decoding) / summary.rounds
-    if most > cost:
-        return _say("refused", language, kept=summary.accepted, drafted=summary.drafted, most=most, **said)
+        return _say("faster" if speedup > 1 + EVEN else "even", **said)
     eaten = {
         "drafts": summary.ms["propose"].mean,
         "pass": summary.ms["verify"].mean - summary.costs.step,
         "rest": summary.costs.other,
     }
-    eater = max(eaten, key=eaten.__getitem__)
-    return _say(eater, language, most=most, part=eaten[eater] / summary.costs.plain, **said)
+    without = {eater: speedup * mean / (mean - spent) for eater, spent in eaten.items()}
+    deepest = sum(max((node.depth for node in round_.nodes), default=0) for round_ in trace.decoding)
+    without["refused"] = speedup * (summary.rounds + deepest) / summary.emitted
+    eater = max(without, key=without.__getitem__)
+    if eater == "refused":
+        return _say(eater, kept=summary.accepted, drafted=summary.drafted, without=without[eater], **said)
+    return _say(eater, part=eaten[eater] / plain, without=without[eater], **said)
 
 
-def _say(key: str, language: str, **args: float) -> Json:
-    told = {
-        name: str(value) if isinstance(value, int) else decimal(value, 1 if name == "ms" else 2, language)
-        for name, value in args.items()
-    }
-    return {"key": f"compare.why.{key}", "args": told}
+def _say(key: str, **args: float) -> Json:
+    return {"key": f"compare.why.{key}", "args": args}
 
 
 # ---------------------------------------------------------------- the same text, or why not
@@ -120,14 +128,13 @@ def compare_texts(trace: Trace, other: Trace) -> Json | None:
     if mine == theirs:
         return {"key": f"compare.text.{'same' if lossless else 'same_lossy'}", "args": {"than": than}}
     if same == min(len(mine), len(theirs)):
-        return {"key": "compare.text.ended", "args": {"than": than, "at": str(same)}}
+        return {"key": "compare.text.ended", "args": {"than": than, "at": same}}
+    greedy = trace.meta.get("temperature") == 0
     if not lossless:
-        key = "lossy"
-    elif trace.meta.get("temperature") == 0:
-        key = "greedy"
+        key = "lossy_greedy" if greedy else "lossy"
     else:
-        key = "match" if trace.meta.get("rule") == "match" else "law"
-    return {"key": f"compare.text.{key}", "args": {"than": than, "at": str(same + 1)}}
+        key = "greedy" if greedy else "match" if trace.meta.get("rule") == "match" else "law"
+    return {"key": f"compare.text.{key}", "args": {"than": than, "at": same + 1}}
 
 
 def _ids(trace: Trace) -> list[int]:

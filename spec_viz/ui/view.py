@@ -33,7 +33,7 @@ def view(traces: Sequence[Trace], t: Words, theme: Theme) -> Json:
         "charts": said,
         "memory": _memory(trace, badge, t),
         "verdict": _verdict(trace, summary, t),
-        "lanes": lanes(traces, t.language),
+        "lanes": lanes(traces),
     }
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from spec_viz.drafters.registry import MODULES, Knob, families
 from spec_viz.engine.rules import RULES
+from spec_viz.models.catalogue import WITHOUT_A_MODEL
 
 
 def test_every_module_registers_its_family_under_its_own_name() -> None:
@@ -20,6 +21,10 @@ def test_a_family_s_rules_are_known_and_the_default_keeps_the_law() -> None:
             assert family.drafts in RULES[family.rules[0]].drawn
     assert families()["prompt_lookup"].rules[0] == "match"
     assert families()["early_exit"].rules[0] == "token"
+
+
+def test_the_catalogue_names_every_drafter_that_needs_no_second_model() -> None:
+    assert set(WITHOUT_A_MODEL) == {family.name for family in families().values() if not family.needs_weights}
 
 
 def test_defaults_pass_their_own_checks_and_complete_what_was_given() -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 import torch
-from transformers.generation.candidate_generator import PromptLookupCandidateGenerator
+from transformers.generation.candidate_generator import EarlyExitCandidateGenerator, PromptLookupCandidateGenerator
 
 from spec_viz.content.presets import load_presets
 from spec_viz.lab.run import Request, end_tokens, start
@@ -129,3 +129,53 @@ def _by_length(trace: Any, ends: frozenset[int]) -> Iterator[tuple[int, tuple[tu
             drafts = list(takewhile(lambda token: token not in ends, (node.id for node in round_.nodes)))
             yield length, (tuple(drafts), min(len(round_.path), len(drafts)))
         length += len(round_.committed)
+
+
+def test_early_exit_drafts_and_accepts_in_every_round_what_transformers_early_exit_does(
+    loaded: Loaded, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With their schedule held still (γ constant, no confidence stop) the rounds agree from the first common prefix."""
+    heard: dict[int, tuple[tuple[int, ...], int]] = {}
+    draft = EarlyExitCandidateGenerator.get_candidates
+    learn = EarlyExitCandidateGenerator.update_candidate_strategy
+    proposed: list[tuple[int, tuple[int, ...]]] = []
+
+    def get_candidates(self: Any, input_ids: torch.LongTensor, *args: Any, **kwargs: Any) -> Any:
+        found = draft(self, input_ids, *args, **kwargs)
+        proposed.append((input_ids.shape[1], tuple(found[0][0, input_ids.shape[1] :].tolist())))
+        return found
+
+    def update_candidate_strategy(self: Any, input_ids: torch.LongTensor, scores: Any, num_matches: int) -> Any:
+        length, tokens = proposed[-1]
+        heard[length] = (tokens, int(num_matches))
+        return learn(self, input_ids, scores, num_matches)
+
+    monkeypatch.setattr(EarlyExitCandidateGenerator, "get_candidates", get_candidates)
+    monkeypatch.setattr(EarlyExitCandidateGenerator, "update_candidate_strategy", update_candidate_strategy)
+    # The assistant takes these from the model, not from the call.
+    still = {
+        "num_assistant_tokens": 4,
+        "num_assistant_tokens_schedule": "constant",
+        "assistant_confidence_threshold": 0.0,
+    }
+    for name, value in still.items():
+        monkeypatch.setattr(loaded.model.generation_config, name, value)
+    compared = 0
+    for prompt in prompts()[:3]:
+        for kv in ("own", "shared"):
+            heard.clear()
+            options = {"layers": 24, "kv": kv}
+            request = Request(prompt, "early_exit", options, rule="match", gamma=4, max_new_tokens=NEW_TOKENS)
+            trace = start(loaded, request).collect()
+            if generate(loaded, trace.prompt, assistant_early_exit=24) != trace.output:
+                continue  # a near-tie, told apart by the test above
+            ours = dict(_by_length(trace))
+            common = sorted(ours.keys() & heard.keys())
+            assert common, "the two never stood at the same place"
+            last = max(ours)
+            for length in [length for length in ours if common[0] <= length < last]:
+                assert length in heard, f"theirs has no round at {length}"
+                assert ours[length] == heard[length], f"at {length}"
+                compared += 1
+    assert compared > 50
+    say(capsys, f"early exit: {compared} rounds, drafts and acceptance equal to transformers'")
