@@ -6,7 +6,7 @@
 import { mountInspector } from './inspector.js';
 import { mountLegend } from './legend.js';
 import { OWN, address, drawRow, isJudged, isSeen, paintRow, toggleMask } from './row.js';
-import { isLossy, judgement, ownToken, ruleTitle } from './rule.js';
+import { isLossy, judgement, ownToken, ruleHeader } from './rule.js';
 import { Steps } from './steps.js';
 import { icon, make, quote } from './tile.js';
 import { ROOT, childrenOf, depthOf, isTree } from './tree.js';
@@ -415,9 +415,9 @@ class Board {
     this.#finish.hidden = this.#finish.textContent === '';
     const badge = trace && this.#ctx.badge?.(trace.origin);
     this.#badge.replaceChildren(...(badge ? [badge] : []));
-    const rule = trace && trace.meta.drafter !== 'none' ? ruleTitle(trace.meta.rule, t) : null;
+    const rule = trace && trace.meta.drafter !== 'none' ? ruleHeader(trace.meta, t) : null;
     this.#rule.hidden = rule === null;
-    this.#rule.textContent = rule === null ? '' : t('rule.header', { rule });
+    this.#rule.textContent = rule ?? '';
     this.#rule.classList.toggle('sv-board-rule--lossy', isLossy(trace?.meta.rule));
     this.#keys.textContent = this.#rows.some((row) => row.tree) ? `${t('board.keys')} · ${t('tree.keys')}` : t('board.keys');
     if (this.#position === null && !this.#picked) this.#say(this.#rows.length && trace.finish != null ? t('board.said.hint') : '');

@@ -226,7 +226,7 @@ class Break {
   #verdict(told) {
     const { t } = this.#host.words;
     const last = told.points.at(-1);
-    const args = { rounds: last.rounds, tv: this.#tv(last.distance), chance: this.#tv(last.by_chance), p: this.#p(last.p_value), law: this.#tv(told.distance) };
+    const args = { rounds: last.rounds, tv: this.#tv(last.distance), chance: this.#tv(last.by_chance), p: last.p_value < FLOOR ? this.#p(last.p_value) : `= ${this.#p(last.p_value)}`, law: this.#tv(told.distance) };
     const key = last.p_value >= ALARM ? (this.#repaired ? 'holds' : 'unclear') : this.#repaired ? 'unlucky' : 'broken';
     return t(`break.verdict.${key}`, args);
   }

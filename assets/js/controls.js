@@ -52,7 +52,7 @@ export function mountControls(root, { boot, state, words }) {
     add(
       selectControl(
         'drafter',
-        boot.drafters.map((drafter) => ({
+        [...boot.drafters].sort((a, b) => Number(b.ready) - Number(a.ready)).map((drafter) => ({
           name: drafter.name,
           off: !drafter.ready,
           group: groupOf(drafter),

@@ -10,6 +10,8 @@ const RATIO = new Set(['token']);
 const IN_TURN = new Set(['specinfer', 'without_replacement', 'kseq']);
 const LOSSY = new Set(['typical', 'ensemble', 'synthetic']);
 const KNOWN = new Set([...MATCHING, ...RATIO, ...IN_TURN, ...LOSSY, 'block']);
+/** The rules of the first papers, which go without saying. */
+const USUAL = new Set([...MATCHING, ...RATIO]);
 /** At temperature 0 these come to "take the likeliest token"; the other lossy ones do not. */
 const ARGMAX = (rule) => !LOSSY.has(rule) || rule === 'typical';
 
@@ -22,6 +24,12 @@ export function ruleTitle(rule, t) {
   if (!KNOWN.has(rule)) return null;
   const title = t(`rule.${rule}`);
   return isLossy(rule) ? t('rule.lossy', { title }) : title;
+}
+
+/** The rule as a run's header names it; null where it is one of the usual ones. */
+export function ruleHeader({ rule }, t) {
+  const title = USUAL.has(rule) ? null : ruleTitle(rule, t);
+  return title === null ? null : t('rule.header', { rule: title });
 }
 
 /** Whether no number u decides here: the target draws its own token and compares. */
@@ -92,7 +100,9 @@ function lossy(trace, node, draft, verdict, ctx) {
     p: node.p == null ? ctx.t('inspector.unknown') : probability(node.p, ctx.lang()),
     ...against(node, ctx),
   };
-  return ctx.t(`inspector.rule.${rule}.${verdict}`, args);
+  // Over the bar, but not on the branch that was kept.
+  const outdone = rule === 'typical' && verdict === 'rejected' && node.accept === 1;
+  return ctx.t(outdone ? 'inspector.rule.typical.outdone' : `inspector.rule.${rule}.${verdict}`, args);
 }
 
 /** The draw and the chance it fell under or over, with enough digits to see which. */

@@ -67,10 +67,10 @@ function lengthControl({ boot, state, words }, { select }) {
 
 // ------------------------------------------------------------ the table of all rules
 
-/** Every rule that some drafter offers, once. */
+/** Every rule that some drafter offers, once, the lossy ones last. */
 function rulesOf(boot) {
   const found = new Map(boot.drafters.flatMap((drafter) => drafter.rules.map((rule) => [rule.name, rule])));
-  return [...found.values()];
+  return [...found.values()].sort((a, b) => Number(b.lossless) - Number(a.lossless));
 }
 
 function ruleTable({ boot, state, words }) {

@@ -147,8 +147,8 @@ export class Tree {
 
   #draw() {
     const lit = this.#lit();
-    const places = new Map([[ROOT, { row: 1, depth: 0, lit: true }]]);
-    this.#spread(ROOT, places, lit, 1);
+    const places = new Map();
+    this.#spread({ key: ROOT, lit: true, all: !this.many }, { row: 1, depth: 0 }, { places, lit, free: [] });
     this.#places = places;
     const deepest = Math.max(...[...places.values()].map(({ depth }) => depth));
     this.#grid.style.gridTemplateColumns = `max-content repeat(${deepest}, 1.25rem max-content)`;
@@ -170,33 +170,50 @@ export class Tree {
     return new Set(nodes.flatMap((node, index) => (node.status === 'accepted' && this.#judged(index, this.#view) ? [index] : [])));
   }
 
-  /** Put everything below `node` from its own row on, with `all` folded by nothing; returns the first row that is free. */
-  #spread(node, places, lit, start, all = !this.many) {
-    const { depth } = places.get(node);
-    let row = start;
-    const put = (key, isLit, whole) => {
-      places.set(key, { row, depth: depth + 1, parent: node, lit: isLit });
-      places.get(node).onward = true;
-      row = typeof key === 'number' ? this.#spread(key, places, lit, row, whole) : row + 1;
-    };
+  /**
+   * Put a node and everything below it: its first item in its own row, each other as high as the items before it leave
+   * its columns free. `free` holds for every depth the first row that is free.
+   */
+  #spread({ key, lit: isLit, all }, { row, depth, parent }, held) {
+    const { places, lit, free } = held;
+    const items = this.#below(key, all, lit);
+    places.set(key, { row, depth, parent, lit: isLit, onward: items.length > 0 });
+    free[depth] = row + 1;
+    items.forEach((item, index) => {
+      const place = { row: index === 0 ? row : this.#room(item, depth + 1, held), depth: depth + 1, parent: key };
+      this.#spread(item, place, held);
+    });
+  }
+
+  /** The first row in which an item and the line of first items behind it have room. */
+  #room(item, depth, { lit, free }) {
+    let row = 1;
+    for (let at = item, deep = depth; at; at = this.#below(at.key, at.all, lit)[0], deep += 1) row = Math.max(row, free[deep] ?? 1);
+    return row;
+  }
+
+  /** What is drawn behind a node, in order: the kept draft or the target's own token, the other drafts, the fold. */
+  #below(node, all, lit) {
+    if (typeof node !== 'number') return [];
     const folded = all ? [] : this.#folded(node, lit);
     const children = childrenOf(this.#round, node).filter((child) => !folded.includes(child));
     const kept = children.find((child) => lit.has(child));
     const isEnd = kept === undefined && (node === ROOT || lit.has(node));
-    if (isEnd && this.#view.whole && this.#round.emitted) put(OWN, true);
-    for (const child of kept === undefined ? children : [kept, ...children.filter((each) => each !== kept)]) {
-      put(child, lit.has(child), all);
-    }
-    if (this.#opened.has(node)) for (const child of folded) put(child, false, true);
-    if (folded.length) put(`fold${node}`, false);
-    return Math.max(row, start + 1);
+    return [
+      ...(isEnd && this.#view.whole && this.#round.emitted ? [{ key: OWN, lit: true }] : []),
+      ...(kept === undefined ? children : [kept, ...children.filter((each) => each !== kept)]).map((key) => ({ key, lit: lit.has(key), all })),
+      ...(this.#opened.has(node) ? folded : []).map((key) => ({ key, lit: false, all: true })),
+      ...(folded.length ? [{ key: `fold${node}`, lit: false }] : []),
+    ];
   }
 
   /** The children that stand behind this node's fold: those passed over, or all where the target has not got to. */
   #folded(node, lit) {
     const reached = node === ROOT || lit.has(node);
     const passed = (child) => this.#round.nodes[child].status === 'discarded' && this.#judged(child, this.#view);
-    return childrenOf(this.#round, node).filter((child) => !reached || passed(child));
+    const found = childrenOf(this.#round, node).filter((child) => !reached || passed(child));
+    // One draft takes no more room than its fold.
+    return found.length === 1 && this.#size(found[0]) === 1 ? [] : found;
   }
 
   #nameFolds() {

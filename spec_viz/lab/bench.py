@@ -174,7 +174,7 @@ def _theirs(loaded: Loaded, tokens: int, options: dict[str, int], question: Ques
 
 
 def rows(result: dict[str, Any]) -> list[dict[str, Any]]:
-    """The table: per category and method, α, τ, coverage and the median ratio to our baseline and to transformers' plain."""
+    """The table: per category and method, α, τ, coverage and the median ratios to our and to transformers' plain."""
     timings = [Timing(**timing) for timing in result["timings"]]
     table = []
     categories = list(dict.fromkeys(timing.category for timing in timings))

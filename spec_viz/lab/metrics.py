@@ -397,13 +397,19 @@ def _costs(ms: dict[str, Spread], plain: dict[str, Spread], drafted: int, rounds
 
 
 def _pass_ratio(drafting: Sequence[Round], costs: Costs | None) -> tuple[int | None, Ratio | None]:
-    """v(n) at the width n that most drafting rounds had (the wider of two equals)."""
+    """v(n) at the n that most drafting rounds had (the wider of two equals)."""
     if costs is None or not drafting:
         return None, None
-    widths = Counter(len(round_.nodes) for round_ in drafting)
-    width = max(widths, key=lambda nodes: (widths[nodes], nodes))
-    passes = [round_.ms.verify or 0.0 for round_ in drafting if len(round_.nodes) == width]
-    return width + 1, Ratio(sum(passes) / len(passes), costs.step)
+    widths = Counter(map(_rows, drafting))
+    width = max(widths, key=lambda rows: (widths[rows], rows))
+    passes = [round_.ms.verify or 0.0 for round_ in drafting if _rows(round_) == width]
+    return width, Ratio(sum(passes) / len(passes), costs.step)
+
+
+def _rows(round_: Round) -> int:
+    """Tokens in a round's pass: what the cache grew by, which counts lookahead's window too; else drafts and one."""
+    target = round_.kv.target
+    return len(round_.nodes) + 1 if target is None else target[1] - target[0]
 
 
 def _speedup(emitted: int, ms: dict[str, Spread], baseline: Trace | None, plain: dict[str, Spread]) -> Ratio | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from spec_viz.engine.rules import RULES
+from spec_viz.engine.rules import RULES, Rule
 from spec_viz.engine.trace import Trace
 from spec_viz.lab.metrics import Ratio, Summary, find_baseline, summarise
 
@@ -46,7 +46,7 @@ def lanes(traces: Sequence[Trace]) -> Json | None:
     rows: list[Json] = [
         {
             "trace": place,
-            "lossless": RULES[rule].lossless if (rule := trace.meta.get("rule")) in RULES else None,
+            "lossless": rule.lossless if (rule := _rule(trace)) else None,
             "numbers": [
                 _number("alpha", summary.alpha),
                 _number("tau", summary.tau),
@@ -65,6 +65,12 @@ def lanes(traces: Sequence[Trace]) -> Json | None:
 
 def _conditions(trace: Trace) -> tuple[Any, ...]:
     return trace.prompt, *(trace.meta.get(name) for name in ALIKE)
+
+
+def _rule(trace: Trace) -> Rule | None:
+    """The rule of a run; None where a foreign file names none that is known here."""
+    name = trace.meta.get("rule")
+    return RULES.get(name) if isinstance(name, str) else None
 
 
 def _number(key: str, ratio: Ratio | None) -> Json:
@@ -101,9 +107,9 @@ def why(trace: Trace, summary: Summary) -> Json:
         "pass": summary.ms["verify"].mean - summary.costs.step,
         "rest": summary.costs.other,
     }
-    without = {eater: speedup * mean / (mean - spent) for eater, spent in eaten.items()}
+    without = {eater: speedup * mean / (mean - spent) for eater, spent in eaten.items() if spent < mean}
     deepest = sum(max((node.depth for node in round_.nodes), default=0) for round_ in trace.decoding)
-    without["refused"] = speedup * (summary.rounds + deepest) / summary.emitted
+    without["refused"] = speedup * (summary.rounds + deepest) / max(summary.emitted, 1)
     eater = max(without, key=without.__getitem__)
     if eater == "refused":
         return _say(eater, kept=summary.accepted, drafted=summary.drafted, without=without[eater], **said)
@@ -122,7 +128,8 @@ def compare_texts(trace: Trace, other: Trace) -> Json | None:
     if trace is other:
         return None
     mine, theirs = (_ids(each) for each in (trace, other))
-    lossless = trace.meta.get("rule") not in RULES or RULES[trace.meta["rule"]].lossless
+    rule = _rule(trace)
+    lossless = rule is None or rule.lossless
     same = next((n for n, (a, b) in enumerate(zip(mine, theirs, strict=False)) if a != b), min(len(mine), len(theirs)))
     than = {"key": f"compare.than.{'baseline' if other.meta.get('drafter') == 'none' else 'first'}", "args": {}}
     if mine == theirs:
@@ -133,7 +140,7 @@ def compare_texts(trace: Trace, other: Trace) -> Json | None:
     if not lossless:
         key = "lossy_greedy" if greedy else "lossy"
     else:
-        key = "greedy" if greedy else "match" if trace.meta.get("rule") == "match" else "law"
+        key = "greedy" if greedy else "match" if rule and rule.name == "match" else "law"
     return {"key": f"compare.text.{key}", "args": {"than": than, "at": same + 1}}
 
 

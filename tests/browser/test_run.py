@@ -103,6 +103,20 @@ def test_control_enter_runs_from_the_prompt(visit: Visit, live: str) -> None:
     assert len(kept(page)[0].output) == 3
 
 
+def test_the_chosen_rule_its_number_and_the_length_reach_the_run(visit: Visit, live: str) -> None:
+    page = ready(visit(f"{live}/?max_new_tokens=6&chat=0&preset=&temperature=0.8&drafter=prompt_lookup"))
+    page.locator("details.sv-settings > summary").click()
+    page.get_by_label(EN("control.rule"), exact=True).select_option("typical")
+    page.get_by_label(EN("rule.typical.strength"), exact=True).fill("0.25")
+    press(page, "Tab")
+    page.get_by_label(EN("control.length"), exact=True).select_option("heuristic")
+    ask(page, "one two one two one two")
+    ended(page, "length")
+    meta = kept(page)[0].meta
+    assert (meta["rule"], meta["strength"], meta["length"]) == ("typical", 0.25, "heuristic")
+    expect(page.locator(".sv-board-rule")).to_contain_text(EN("rule.lossy", title=EN("rule.typical")))
+
+
 def test_an_empty_prompt_is_told_and_nothing_runs(visit: Visit, live: str) -> None:
     page = ready(visit(live))
     ask(page, "  \n ")

@@ -4,7 +4,7 @@ import gc
 import weakref
 from collections.abc import Sequence
 from itertools import zip_longest
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -380,7 +380,7 @@ def test_closing_the_generator_early_frees_both_caches() -> None:
     parts = decode(target, drafter, PROMPTS[0], Settings(4, NEW, rule="token"), never)
     for _ in range(3):
         next(parts)
-    caches = [weakref.ref(each._cache) for each in (target, drafter._model)]
+    caches = [weakref.ref(each._cache) for each in (target, cast(CachedModel, drafter._model))]
     assert target.length > len(PROMPTS[0])
     parts.close()  # type: ignore[attr-defined]
     gc.collect()

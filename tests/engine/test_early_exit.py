@@ -141,7 +141,9 @@ def test_a_length_that_stops_early_shares_all_the_same() -> None:
     settings = Settings(4, 24, GREEDY, "match", length=setup.length)
     result = collect(prompt, decode(target, drafter, prompt, settings, never))
     assert result.output == generate(prompt, 24)
-    assert {len(round_.nodes) for round_ in result.decoding} > {1, 2, 3}
+    lengths = {len(round_.nodes) for round_ in result.decoding}
+    assert len(lengths) > 1
+    assert max(lengths) < 4
 
 
 @pytest.mark.slow

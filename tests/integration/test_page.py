@@ -38,7 +38,7 @@ def recorded() -> str:
 def test_a_recorded_bundle_gets_numbers_charts_memory_and_a_verdict(recorded: str) -> None:
     for language in LANGUAGES:
         view = shown([recorded, language, "dark"])
-        assert view.keys() == {"numbers", "charts", "memory", "verdict"}
+        assert view.keys() == {"numbers", "charts", "memory", "verdict", "lanes"}
         assert {row["badge"] for row in view["numbers"]} == {"recorded", "computed"}
         assert view["verdict"]["text"] == words(language)(view["verdict"]["key"], **view["verdict"]["args"])
         json.dumps(view, allow_nan=False)
@@ -126,7 +126,7 @@ def test_a_header_that_says_strange_things_is_drawn_with_what_is_known(recorded:
             strange = deepcopy(found)
             strange[0]["meta"][name] = value
             view = shown(["".join(json.dumps(line) + "\n" for line in strange), "en", "light"])
-            assert view.keys() == {"numbers", "charts", "memory", "verdict"}, (name, value)
+            assert view.keys() == {"numbers", "charts", "memory", "verdict", "lanes"}, (name, value)
             for row in view["memory"]:
                 assert row["bytes"] is None or 0 <= row["bytes"] < 2**53, (name, value)
             json.dumps(view, allow_nan=False)
