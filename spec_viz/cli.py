@@ -229,7 +229,7 @@ def run_decode(options: argparse.Namespace) -> int:
         "chat",
     )
     given = {name: getattr(options, name) for name in names}
-    request, _ = check(Request(prompt, options=dict(_setting(text) for text in options.set), **given))
+    request, _ = check(Request(prompt, options=_settings(options.drafter, options.set), **given))
     loaded = _load(options.target)
     draw = None if options.json else _draw
     traces = [_watch(start(loaded, request), draw)]
@@ -271,11 +271,19 @@ def _dialects(run: Trace) -> list[dict[str, Any]]:
     ]
 
 
-def _setting(text: str) -> tuple[str, Any]:
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise ValueError(f"--set takes KEY=VALUE, not {text!r}")
-    return name, int(value) if value.lstrip("-").isdigit() else value
+def _settings(drafter: str, given: Sequence[str]) -> dict[str, Any]:
+    """Options from KEY=VALUE texts; what a text knob takes stays text even where it is a number."""
+    from spec_viz.drafters.registry import families
+
+    family = families().get(drafter)
+    whole = {knob.name for knob in family.knobs if knob.kind == "int"} if family else set()
+    settings: dict[str, Any] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise ValueError(f"--set takes KEY=VALUE, not {text!r}")
+        settings[name] = int(value) if name in whole and value.lstrip("-").isdigit() else value
+    return settings
 
 
 def _watch(run: Any, draw: Callable[[Round, dict[int, Any]], None] | None) -> Trace:

@@ -61,6 +61,14 @@ def test_bench_takes_presets_when_no_questions_are_given(capsys: pytest.CaptureF
 
 
 @needs_model
+def test_an_option_that_takes_text_may_be_a_number(tmp_path: Path) -> None:
+    out = tmp_path / "run.ndjson"
+    command = ["decode", "--prompt", "Hi", "--drafter", "layer_skip", "--set", "skip=25", "--max-new-tokens", "4"]
+    assert main([*command, "--trace", str(out)]) == 0
+    assert loads(out.read_text(encoding="utf-8"))[0].meta["drafter_options"]["skip"] == "25"
+
+
+@needs_model
 def test_decode_writes_a_trace_that_reads_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "run.ndjson"
     command = ["decode", "--prompt", "Say one two three, one two three.", "--max-new-tokens", "12", "--trace", str(out)]

@@ -53,7 +53,7 @@ def address() -> str | None:
 
 
 def prompts() -> Sequence[str]:
-    """First turns of the Spec-Bench file named by SPECVIZ_QUESTIONS (every sixteenth), or REPEATING and the presets' own."""
+    """First turns of the Spec-Bench file named by SPECVIZ_QUESTIONS, every sixteenth; or REPEATING and the presets'."""
     path = os.environ.get("SPECVIZ_QUESTIONS")
     if not path:
         return [*REPEATING, *dict.fromkeys(preset.prompt for preset in load_presets())]

