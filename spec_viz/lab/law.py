@@ -174,6 +174,8 @@ def _fractions(rows: Sequence[str]) -> tuple[tuple[Fraction, ...], ...]:
 
 # The worked example of algorithms §13.1, the same laws after every token.
 WORKED = TinyPair(_fractions([".5 .3 .2"] * 3), _fractions([".2 .5 .3"] * 3), 0)
+# A residual with two tokens: with one alone, a second child is kept for certain, and what became of q does not matter.
+UNEVEN = TinyPair(_fractions([".5 .3 .2"] * 3), _fractions([".2 .1 .7"] * 3), 0)
 # Laws that depend on the last token, so that a rule that looks at the wrong row is seen.
 CHAIN = TinyPair(
     _fractions(["1/2 1/4 1/4", "1/4 1/2 1/4", "1/4 1/4 1/2"]),
@@ -295,7 +297,7 @@ SHAPES: dict[str, tuple[int, ...]] = {"two and two": (-1, -1, 0, 1), "three": (-
 def enumerate_trees() -> list[LawTest]:
     """Every rule for drawn trees on both tiny pairs, and block verification of a chain."""
     tests = []
-    for label, pair in (("§13.1", WORKED), ("chain", CHAIN)):
+    for label, pair in (("§13.1", WORKED), ("uneven", UNEVEN), ("chain", CHAIN)):
         for name in ("specinfer", "without_replacement", "kseq", "block"):
             rule = RULES[name]
             for shape, parents in SHAPES.items():
@@ -347,9 +349,15 @@ def planted(rounds: int) -> list[LawTest]:
         enumerate_planted(),
         compare_exact("planted · a draft dropped for its own low q", own, target),
         compare_exact("planted · a length chosen in hindsight", back, SCHEDULED.target_law(3)),
+        compare_exact("planted · a tree's q left as it was", _unrenewed(), UNEVEN.target_law(2)),
         sample_planted(rounds),
         sample_dropped(rounds),
     ]
+
+
+def _unrenewed() -> dict[tuple[int, ...], float]:
+    """Siblings drawn without replacement, judged as if they had been drawn independently (algorithms §9.3)."""
+    return emitted_tree_law(UNEVEN, RULES["specinfer"].judge, (-1, -1), "without_replacement")
 
 
 def enumerate_planted() -> LawTest:

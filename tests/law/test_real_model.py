@@ -19,6 +19,7 @@ import torch
 from transformers.generation.candidate_generator import EarlyExitCandidateGenerator, PromptLookupCandidateGenerator
 
 from spec_viz.content.presets import load_presets
+from spec_viz.drafters.registry import families
 from spec_viz.lab.run import Request, end_tokens, start
 from spec_viz.models.load import Loaded, load
 from spec_viz.models.weights import is_cached
@@ -67,7 +68,7 @@ def margin(loaded: Loaded, tokens: tuple[int, ...]) -> float:
     return float(best[0] - best[1])
 
 
-@pytest.mark.parametrize("drafter", ["prompt_lookup", "early_exit"])
+@pytest.mark.parametrize("drafter", [family.name for family in families().values() if not family.needs_weights])
 def test_greedy_ids_are_transformers_own(loaded: Loaded, drafter: str, capsys: pytest.CaptureFixture[str]) -> None:
     ties = []
     for number, prompt in enumerate(prompts()):
