@@ -94,6 +94,16 @@ def _parser() -> argparse.ArgumentParser:
     lessons = _command(commands, "lessons", run_lessons, "check every preset and lesson")
     lessons.add_argument("action", choices=("check",))
     lessons.add_argument("--live", action="store_true", help="also run everything again and compare with what is kept")
+
+    train = commands.add_parser("train", help="make what our draft heads learn from")
+    steps = train.add_subparsers(dest="step", required=True)
+    data = _command(steps, "data", run_train_data, "the target answers our prompts; goes on where it was stopped")
+    data.add_argument("--out", type=Path, required=True, metavar="DIR")
+    data.add_argument("--tokens", type=int, required=True, help="how many of the target's own tokens to reach")
+    data.add_argument("--batch", type=int, default=64, help="answers written side by side")
+    data.add_argument("--seed", type=int, default=0)
+    stats = _command(steps, "stats", run_train_stats, "what a corpus holds, and how much of it repeats itself")
+    stats.add_argument("--data", type=Path, required=True, metavar="DIR")
     return parser
 
 
@@ -481,6 +491,56 @@ def run_lessons(options: argparse.Namespace) -> int:
     if loaded is not None:
         problems += [problem for preset in presets for problem in live_preset_problems(preset, loaded)]
     return _problems(options, problems)
+
+
+# ---------------------------------------------------------------- train
+
+
+def run_train_data(options: argparse.Namespace) -> int:
+    """Write shards until there are enough tokens; a signal ends it at once, and what was written whole stays."""
+    import signal
+
+    from spec_viz.training.generate import Plan, generate
+    from spec_viz.training.prompts import make_prompts
+
+    plan = Plan(batch=options.batch, seed=options.seed)
+    loaded = _load(DEFAULT)
+    stopped: list[int] = []
+    before = {
+        name: signal.signal(name, lambda number, _frame: stopped.append(number))
+        for name in (signal.SIGINT, signal.SIGTERM)
+    }
+    # A log file is not a terminal: there a line now and then is enough.
+    pause = 0.5 if sys.stderr.isatty() else 30.0
+    bar = tqdm(total=options.tokens, unit="tok", desc="train data", file=sys.stderr, mininterval=pause, miniters=1)
+
+    def hear(tokens: int, already: bool) -> None:
+        if already:
+            bar.initial = tokens
+        bar.update(tokens)
+
+    try:
+        have = generate(
+            loaded, make_prompts(options.seed), options.out, options.tokens, plan, lambda: bool(stopped), hear
+        )
+    finally:
+        bar.close()
+        for name, handler in before.items():
+            signal.signal(name, handler)
+    if options.json:
+        print(json.dumps({"tokens": have, "stopped": bool(stopped)}))
+    elif stopped:
+        out.print(f"Stopped with {have} tokens in whole shards; the same command goes on from there.")
+    else:
+        out.print(f"{have} tokens in {options.out}.")
+    return 1 if stopped else 0
+
+
+def run_train_stats(options: argparse.Namespace) -> int:
+    """A row a task and temperature."""
+    from spec_viz.training.shards import summarise
+
+    return _show(options, summarise(options.data), "corpus")
 
 
 def _problems(options: argparse.Namespace, problems: Sequence[str]) -> int:
