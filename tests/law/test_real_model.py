@@ -30,6 +30,8 @@ pytestmark = [
     pytest.mark.skipif(not is_cached("smollm2-135m"), reason="the default model is not in the cache"),
 ]
 
+Greedy = Callable[[tuple[int, ...]], tuple[int, ...]]
+
 NEW_TOKENS = 64
 GAMMA = 4
 # Two passes over different numbers of rows may differ by this much in a logit: float32 sums in another order.
@@ -58,7 +60,7 @@ def generate(loaded: Loaded, prompt: tuple[int, ...], **options: Any) -> tuple[i
 
 
 @pytest.fixture(scope="module")
-def plain(loaded: Loaded) -> Callable[[tuple[int, ...]], tuple[int, ...]]:
+def plain(loaded: Loaded) -> Greedy:
     """Transformers' own greedy ids behind a prompt, computed once for all drafters."""
     return cache(partial(generate, loaded))
 
@@ -78,7 +80,7 @@ def margin(loaded: Loaded, tokens: tuple[int, ...]) -> float:
 @pytest.mark.parametrize("drafter", [family.name for family in families().values() if not family.needs_weights])
 def test_greedy_ids_are_transformers_own(
     loaded: Loaded,
-    plain: Callable[[tuple[int, ...]], tuple[int, ...]],
+    plain: Greedy,
     drafter: str,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
