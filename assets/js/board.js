@@ -210,7 +210,7 @@ class Board {
       return `${place} ${t('tree.said', { n: round.nodes.length, depth, first })}`;
     }
     if (step.kind === 'drafted') {
-      const drafts = round.nodes.map((node) => quote(this.#trace.text(node.id), t)).join(' ');
+      const drafts = round.nodes.map((node) => quote(this.#trace.text(node.id), t)).join(', ');
       return `${place} ${t('board.said.drafted', { n: round.nodes.length, drafts })}`;
     }
     const said = step.kind === 'judged' ? judgement(this.#trace, round, step.node, this.#ctx) : ownToken(this.#trace, round, this.#ctx);

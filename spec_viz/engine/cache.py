@@ -76,17 +76,18 @@ class GrowingLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
 
 def gather(cache: Cache, start: int, path: Sequence[int]) -> None:
     """Move the entries at `start + i`, for i in the path, to `start` and behind, in every layer."""
-    for layer in _growing(cache):
+    for layer in growing(cache):
         layer.gather(start, path)
 
 
 def crop(cache: Cache, length: int) -> None:
     """Forget what lies behind the first `length` entries, in every layer, however many each of them holds."""
-    for layer in _growing(cache):
+    for layer in growing(cache):
         layer.crop(min(length - layer.length, 0))
 
 
-def _growing(cache: Cache) -> Iterator[GrowingLayer]:
+def growing(cache: Cache) -> Iterator[GrowingLayer]:
+    """The layers of a cache that new_cache() made; TypeError for others."""
     for layer in cache.layers:
         if not isinstance(layer, GrowingLayer):
             raise TypeError("only the layers of new_cache() can be rolled back without copying")

@@ -73,6 +73,19 @@ class Proposal:
         """How far each node lies behind the last committed token: 1 for the first draft."""
         return depths(self.parents)
 
+    def behind(self, last: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The tree of one target pass: the last committed token, the drafts and the extras; tokens and parents.
+
+        The committed token is node 0 and everything hangs from it.
+        """
+        tokens = (last, *self.tokens, *(token for token, _ in self.extra))
+        first = len(self) + 1
+        return tokens, (
+            ROOT,
+            *(parent + 1 for parent in self.parents),
+            *(0 if parent == ROOT else parent + first for _, parent in self.extra),
+        )
+
     def cut_after(self, ends: Collection[int]) -> Proposal:
         """Drop drafts behind an end-of-text: nothing is ever emitted after it.
 

@@ -164,20 +164,14 @@ class CachedModel:
         of what follows draft i. What the drafter asked to see covers the extras' rows too. Drafts that the first layers
         have seen already (`feed_first`) go through the others only.
         """
-        count = len(proposal)
-        tokens = (last, *proposal.tokens, *(token for token, _ in proposal.extra))
-        # In the pass the committed token is row 0 and everything hangs from it.
-        parents = (
-            ROOT,
-            *(parent + 1 for parent in proposal.parents),
-            *(0 if parent == ROOT else parent + count + 1 for _, parent in proposal.extra),
-        )
+        tokens, parents = proposal.behind(last)
+        rows = len(proposal) + 1
         waiting = self._waiting
         if waiting and not needs.layers and _begins(tokens, waiting.tokens) and _begins(parents, waiting.parents):
             logits = self._finish(waiting, tokens, parents)
-            return logits[: count + 1], Seen(logits if needs.logits else None)
+            return logits[:rows], Seen(logits if needs.logits else None)
         logits, seen = self.feed_tree(tokens, parents, len(tokens), needs)
-        return logits[: count + 1], seen
+        return logits[:rows], seen
 
     @torch.inference_mode()
     def roll_back(self, length: int, path: Sequence[int] = ()) -> None:

@@ -23,7 +23,7 @@ from torch import Tensor
 from spec_viz.drafters.none import NoDrafter, Stateless
 from spec_viz.engine.decode import Settings, decode
 from spec_viz.engine.draws import Draws, pick
-from spec_viz.engine.proposal import NOTHING, ROOT, Drafter, Drawn, Needs, Proposal, Seen, depths
+from spec_viz.engine.proposal import NOTHING, ROOT, Drafter, Drawn, Needs, Proposal, Seen, chain, depths
 from spec_viz.engine.rules import RULES, Judge, Verdict
 from spec_viz.engine.trace import Round
 from spec_viz.engine.warp import Warp
@@ -380,58 +380,70 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-class TableModel:
-    """A stand-in for a model with its cache: `logits(fed, end)` are those (V,) after the first `end` tokens fed.
+class StandIn:
+    """Stands in for a `CachedModel` in the loop: what it was fed is a list, and a subclass says what follows a text.
 
-    The function gets the whole list and a length, because copying a prefix would cost a long run its square.
+    A text is a list and a length, because copying every prefix would cost a long run its square.
     """
 
-    def __init__(self, logits: Callable[[Sequence[int], int], Tensor]) -> None:
-        self._logits = logits
+    context_limit = 2**31
+
+    def __init__(self) -> None:
         self._fed: list[int] = []
-        self.context_limit = 2**31
+
+    def rows(self, texts: Sequence[tuple[list[int], int]], needs: Needs) -> tuple[Tensor, Seen]:
+        """Logits (n, V) of what follows each text, and what a drafter asked to see of them."""
+        raise NotImplementedError
 
     @property
     def length(self) -> int:
         return len(self._fed)
 
     def feed(self, tokens: Sequence[int], keep: int) -> Tensor:
-        self._fed += tokens
-        ends = range(len(self._fed) - keep + 1, len(self._fed) + 1)
-        return torch.stack([self._logits(self._fed, end) for end in ends])
+        return self.feed_tree(tokens, chain(len(tokens)), keep)[0]
 
     def feed_tree(
         self, tokens: Sequence[int], parents: Sequence[int], keep: int, needs: Needs = NOTHING
     ) -> tuple[Tensor, Seen]:
-        before = self._fed[: len(self._fed) + len(tokens) - len(parents)]
-        self._fed = [*self._fed, *tokens]
-        tree = Proposal(tuple(self._fed[len(before) :]), parents=tuple(parents))
-        rows = []
-        for node in range(len(tree) - keep, len(tree)):
-            text = [*before, *(tree.tokens[step] for step in tree.path(node))]
-            rows.append(self._logits(text, len(text)))
-        return torch.stack(rows), Seen()
+        before = len(self._fed) + len(tokens) - len(parents)
+        self._fed += tokens
+        ends = range(len(self._fed) - keep + 1, len(self._fed) + 1)
+        if tuple(parents) == chain(len(parents)):
+            return self.rows([(self._fed, end) for end in ends], needs)
+        tree = Proposal(tuple(self._fed[before:]), parents=tuple(parents))
+        paths = [[tree.tokens[step] for step in tree.path(end - 1 - before)] for end in ends]
+        return self.rows([([*self._fed[:before], *path], before + len(path)) for path in paths], needs)
 
     def prefill(self, prompt: Sequence[int], needs: Needs = NOTHING) -> tuple[Tensor, Seen]:
-        return self.feed(prompt, keep=1), Seen()
+        logits, seen = self.feed_tree(prompt, chain(len(prompt)), len(prompt) if needs.layers else 1, needs)
+        return logits[-1:], Seen(None if seen.logits is None else seen.logits[-1:], seen.hidden)
 
     def verify(self, last: int, proposal: Proposal, needs: Needs = NOTHING) -> tuple[Tensor, Seen]:
-        committed = [*self._fed, last]
-        self._fed = [*committed, *proposal.tokens]
-        rows = [self._logits(committed, len(committed))]
-        for node in range(len(proposal)):
-            text = [*committed, *(proposal.tokens[step] for step in proposal.path(node))]
-            rows.append(self._logits(text, len(text)))
-        return torch.stack(rows), Seen()
+        tokens, parents = proposal.behind(last)
+        logits, seen = self.feed_tree(tokens, parents, len(tokens), needs)
+        return logits[: len(proposal) + 1], seen
 
     def roll_back(self, length: int, path: Sequence[int] = ()) -> None:
-        self._fed = [*self._fed[:length], *(self._fed[length + step] for step in path)]
+        kept = [self._fed[length + step] for step in path]
+        del self._fed[length:]
+        self._fed += kept
 
     def now(self) -> float:
         return 0.0
 
     def close(self) -> None:
         self._fed = []
+
+
+class TableModel(StandIn):
+    """A model given by a function: `logits(fed, end)` are those (V,) after the first `end` tokens fed."""
+
+    def __init__(self, logits: Callable[[Sequence[int], int], Tensor]) -> None:
+        super().__init__()
+        self._logits = logits
+
+    def rows(self, texts: Sequence[tuple[list[int], int]], needs: Needs) -> tuple[Tensor, Seen]:
+        return torch.stack([self._logits(fed, end) for fed, end in texts]), Seen()
 
 
 class TableDrafter(Stateless):

@@ -89,7 +89,8 @@ def model_tests(
     loaded: Loaded, rounds: int, drafters: Sequence[str] | None = None, rules: Sequence[str] | None = None
 ) -> list[LawTest]:
     """Chi-square with remembered prefixes, greedy identity and keyed identity, for every drafter and fitting rule."""
-    chosen = [name for name in families() if drafters is None or name in drafters]
+    ready = [family.name for family in families().values() if not family.needs_weights]
+    chosen = [name for name in ready if drafters is None or name in drafters]
     tests = list(_sampled(loaded, rounds, chosen, rules))
     for name in chosen:
         tests.append(_greedy_identity(loaded, name))

@@ -21,12 +21,12 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from spec_viz.drafters.registry import Family, Setup, families
 from spec_viz.engine.decode import Settings, decode
 from spec_viz.engine.length import LENGTHS, Fixed, Length
-from spec_viz.engine.proposal import NOTHING, Needs, Proposal, Seen
+from spec_viz.engine.proposal import Needs, Seen
 from spec_viz.engine.rules import RULES
 from spec_viz.engine.target import CachedModel
 from spec_viz.engine.trace import Round
 from spec_viz.engine.warp import Warp
-from spec_viz.lab.law import LawTest, compare_counts, one_thread
+from spec_viz.lab.law import LawTest, StandIn, compare_counts, one_thread
 from spec_viz.lab.law_second import OWN, Pieces, open_second
 
 VOCABULARY = 7
@@ -77,72 +77,25 @@ def tiny_llama() -> LlamaForCausalLM:
         return LlamaForCausalLM(config).eval()  # type: ignore[no-any-return, no-untyped-call]
 
 
-class KnownByHeart:
-    """A stand-in for `CachedModel` that runs every text through a model once and remembers what came out."""
+class KnownByHeart(StandIn):
+    """Runs every text through a model once and remembers what came out."""
 
     def __init__(self, model: Any) -> None:
+        super().__init__()
         self.model = model
         self.device = torch.device("cpu")
         self.context_limit = int(model.config.max_position_embeddings)
-        self._fed: list[int] = []
         self._ms = 0.0
 
-    @property
-    def length(self) -> int:
-        return len(self._fed)
-
-    def feed(self, tokens: Sequence[int], keep: int) -> Tensor:
-        self._fed += tokens
-        return torch.stack(
-            [self._row(self._fed[:end])[0] for end in range(len(self._fed) - keep + 1, len(self._fed) + 1)]
-        )
-
-    def feed_tree(
-        self, tokens: Sequence[int], parents: Sequence[int], keep: int, needs: Needs = NOTHING
-    ) -> tuple[Tensor, Seen]:
-        before = self._fed[: len(self._fed) + len(tokens) - len(parents)]
-        self._fed = [*self._fed, *tokens]
-        tree = Proposal(tuple(self._fed[len(before) :]), parents=tuple(parents))
-        texts = [
-            [*before, *(tree.tokens[step] for step in tree.path(node))] for node in range(len(tree) - keep, len(tree))
-        ]
-        return self._rows(texts, needs)
-
-    def prefill(self, prompt: Sequence[int], needs: Needs = NOTHING) -> tuple[Tensor, Seen]:
-        self._fed = list(prompt)
-        rows = [self._row(self._fed[: end + 1]) for end in range(len(prompt))]
-        hidden = {layer: torch.stack([row[1][layer] for row in rows]) for layer in needs.layers}
-        return rows[-1][0][None], Seen(rows[-1][0][None] if needs.logits else None, hidden)
-
-    def verify(self, last: int, proposal: Proposal, needs: Needs = NOTHING) -> tuple[Tensor, Seen]:
-        count = len(proposal)
-        tokens = (last, *proposal.tokens, *(token for token, _ in proposal.extra))
-        parents = (
-            -1,
-            *(parent + 1 for parent in proposal.parents),
-            *(0 if parent < 0 else parent + count + 1 for _, parent in proposal.extra),
-        )
-        logits, seen = self.feed_tree(tokens, parents, len(tokens), needs)
-        return logits[: count + 1], seen
-
-    def roll_back(self, length: int, path: Sequence[int] = ()) -> None:
-        self._fed = [*self._fed[:length], *(self._fed[length + step] for step in path)]
+    def rows(self, texts: Sequence[tuple[list[int], int]], needs: Needs) -> tuple[Tensor, Seen]:
+        self._ms += PASS_MS + ROW_MS * len(texts)
+        known = [_by_heart(self.model, tuple(fed[:end])) for fed, end in texts]
+        logits = torch.stack([row for row, _ in known])
+        hidden = {layer: torch.stack([states[layer] for _, states in known]) for layer in needs.layers}
+        return logits, Seen(logits if needs.logits else None, hidden)
 
     def now(self) -> float:
         return self._ms / 1000
-
-    def close(self) -> None:
-        self._fed = []
-
-    def _rows(self, texts: Sequence[Sequence[int]], needs: Needs) -> tuple[Tensor, Seen]:
-        self._ms += PASS_MS + ROW_MS * len(texts)
-        rows = [self._row(text) for text in texts]
-        logits = torch.stack([row[0] for row in rows])
-        hidden = {layer: torch.stack([row[1][layer] for row in rows]) for layer in needs.layers}
-        return logits, Seen(logits if needs.logits else None, hidden)
-
-    def _row(self, text: Sequence[int]) -> tuple[Tensor, tuple[Tensor, ...]]:
-        return _by_heart(self.model, tuple(text))
 
 
 @cache

@@ -23,7 +23,7 @@ from filelock import FileLock, Timeout
 from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
 
-from spec_viz.engine.cache import new_cache
+from spec_viz.engine.cache import crop, growing, new_cache
 from spec_viz.engine.draws import Draws
 from spec_viz.engine.warp import Warp
 from spec_viz.lab.run import Request, conditions, encode_prompt, end_tokens
@@ -94,6 +94,9 @@ class RowsLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
     is_croppable = False
     is_sliding = False
 
+    keys: Tensor
+    values: Tensor
+
     def __init__(self, rows: Rows) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._rows = rows
@@ -155,18 +158,27 @@ class Rows:
         self.at = torch.zeros(0, dtype=torch.long)
         self.end = 0
         self._layers = [RowsLayer(self) for _ in range(model.config.num_hidden_layers)]
-        self._cache = Cache(layers=self._layers)
+        self._cache = Cache(layers=[*self._layers])
+        self._prompt: list[int] = []
+        self._prompt_cache = new_cache()
 
     @torch.inference_mode()
     def read(self, prompt: Sequence[int]) -> Tensor:
-        """Begin a row behind the others with a prompt; logits (1, V), float32, of what follows it."""
-        cache = new_cache()
-        ids = torch.tensor([list(prompt)], device=self.model.device)
-        logits: Tensor = self.model(input_ids=ids, cache=cache, use_cache=True, logits_to_keep=1).logits[0]
-        for mine, its in zip(self._layers, cache.layers, strict=True):
-            mine.fill(len(self.lengths), *(states[:, :, : len(prompt)] for states in (its.keys, its.values)))
+        """Begin a row behind the others with a prompt; logits (1, V), float32, of what follows it.
+
+        What it has in common with the prompt before is not computed again: the chat template's words make up a quarter
+        of a prompt here.
+        """
+        known = min(_common(self._prompt, prompt), len(prompt) - 1)
+        crop(self._prompt_cache, known)
+        self._prompt = list(prompt)
+        ids = torch.tensor([self._prompt[known:]], device=self.model.device)
+        out = self.model(input_ids=ids, cache=self._prompt_cache, use_cache=True, logits_to_keep=1)
+        for mine, its in zip(self._layers, growing(self._prompt_cache), strict=True):
+            mine.fill(len(self.lengths), its.keys[:, :, : its.length], its.values[:, :, : its.length])
         self.lengths.append(len(prompt))
-        return logits.float()
+        logits: Tensor = out.logits[0].float()
+        return logits
 
     @torch.inference_mode()
     def feed(self, tokens: Sequence[int]) -> Tensor:
@@ -198,6 +210,12 @@ class Rows:
                 layer.move(last, row, self.lengths[last])
         self.lengths[row] = self.lengths[last]
         self.lengths.pop()
+
+
+def _common(one: Sequence[int], other: Sequence[int]) -> int:
+    """How many ids two texts begin with in common."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((place for place, (mine, its) in pairs if mine != its), min(len(one), len(other)))
 
 
 # ---------------------------------------------------------------- answers

@@ -25,6 +25,10 @@ def one_thread() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def tiny() -> Loaded:
+    return make_tiny()
+
+
+def make_tiny() -> Loaded:
     tokenizer = byte_level()
     config = LlamaConfig(
         vocab_size=310,
@@ -44,7 +48,7 @@ def tiny() -> Loaded:
     model: Any = LlamaForCausalLM(config)
     model.to(torch.float64).eval()
     # A loud embedding makes the last token count most: greedy texts then come round again.
-    model.model.embed_tokens.weight.data *= 10.0
+    model.model.embed_tokens.weight.data *= 40.0
     model.generation_config.eos_token_id = ENDS
     entry = Entry("tiny", "tiny", 1, "", Source("hub", "tiny", 1), "tiny", ())
     return Loaded(model, tokenizer, entry, torch.device("cpu"), "cpu", torch.float64, 0, False)

@@ -1,21 +1,18 @@
-"""Answers written side by side are those that the app writes alone, and a run that was killed goes on as if it had not."""
+"""Answers written side by side are those that the app writes alone, and a run that was killed goes on unchanged."""
 
-import os
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from filelock import FileLock
-from transformers import LlamaConfig
 
 from spec_viz.lab.run import Request, end_tokens, start
 from spec_viz.models.load import Loaded
-from spec_viz.training.generate import Job, Plan, Row, Rows, answer, generate, plan_jobs
+from spec_viz.training.generate import Plan, Row, Rows, answer, generate, plan_jobs
 from spec_viz.training.prompts import Prompt, make_prompts
 from spec_viz.training.shards import read_corpus, read_shard, shard_numbers
 
@@ -69,7 +66,8 @@ def test_every_prompt_is_answered_greedily_and_drawn(tiny: Loaded) -> None:
     assert plan_jobs(tiny, PROMPTS, 12, PLAN) == []
 
 
-def test_a_loop_ends_an_answer_early(tiny: Loaded) -> None:
+def test_a_loop_ends_an_answer_early(tiny: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tiny.model.generation_config, "eos_token_id", None)
     plan = replace(PLAN, max_new_tokens=400)
     rows = write(tiny, plan)
     looped = [row for row in rows if row.finish == "loop"]
@@ -110,10 +108,40 @@ def test_a_stopped_run_goes_on_as_if_it_had_not_stopped(tiny: Loaded, tmp_path: 
     assert _bytes(tmp_path / "whole") == _bytes(tmp_path / "parts")
 
 
+SLOW = """
+import time
+from pathlib import Path
+from spec_viz.training.generate import generate
+from tests.training.conftest import make_tiny
+from tests.training.test_generate import PLAN, PROMPTS
+generate(make_tiny(), PROMPTS, Path("{folder}"), 900, PLAN, hear=lambda *said: time.sleep(0.02))
+"""
+
+
+def test_a_killed_process_leaves_whole_shards_only(tiny: Loaded, tmp_path: Path) -> None:
+    killed = tmp_path / "killed"
+    process = subprocess.Popen([sys.executable, "-c", SLOW.format(folder=killed)])
+    deadline = time.monotonic() + 120
+    while not (killed.is_dir() and shard_numbers(killed)):
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.kill()
+    process.wait()
+    there = len(shard_numbers(killed))
+    generate(tiny, PROMPTS, killed, 900, PLAN)
+    generate(tiny, PROMPTS, tmp_path / "whole", 900, PLAN)
+    assert there < len(shard_numbers(killed))
+    assert _bytes(killed) == _bytes(tmp_path / "whole")
+
+
 def _bytes(folder: Path) -> list[list[tuple[object, ...]]]:
     """Everything but the date, which a shard's header keeps."""
     return [
-        [(s.ids.tobytes(), s.prompt_length, s.greedy, s.held_out, s.task, s.finish) for s in read_shard(folder, n, False)]
+        [
+            (s.ids.tobytes(), s.prompt_length, s.greedy, s.held_out, s.task, s.finish)
+            for s in read_shard(folder, n, False)
+        ]
         for n in shard_numbers(folder)
     ]
 
@@ -124,7 +152,9 @@ def test_the_corpus_keeps_prompts_and_marks(tiny: Loaded, tmp_path: Path) -> Non
         prompt = PROMPTS[place]
         assert (sample.prompt, sample.task, sample.held_out) == (place, prompt.task, prompt.held_out)
         assert sample.greedy == (place % 2 == 0)
-        assert sample.ids[: sample.prompt_length].tolist() == list(plan_jobs(tiny, PROMPTS, place // 10, PLAN)[place % 10].ids)
+        assert sample.ids[: sample.prompt_length].tolist() == list(
+            plan_jobs(tiny, PROMPTS, place // 10, PLAN)[place % 10].ids
+        )
 
 
 def test_mistakes_are_one_sentence(tiny: Loaded, tmp_path: Path) -> None:

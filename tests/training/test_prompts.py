@@ -51,17 +51,21 @@ def test_any_part_of_the_list_holds_every_task() -> None:
         assert {prompt.task for prompt in PROMPTS[start : start + 256]} == {*TASKS}
 
 
-@pytest.mark.parametrize("slip", [r"[{}$]", r" {2,}", r" [.,?!;:]", r"\b[Aa] [aeio]\w+", r"\b[Aa]n [^aeiouh1\W8]", r"\.\."])
+@pytest.mark.parametrize(
+    "slip", [r"[{}$]", r" {2,}", r" [.,?!;:]", r"\b[Aa] [aeio]\w+", r"\b[Aa]n [^aeiouh1\W8]", r"\.\."]
+)
 def test_prose_reads_well(slip: str) -> None:
-    found = [prompt.text for prompt in PROSE if re.search(slip, prompt.text) and not re.search(r"\b[Aa] one", prompt.text)]
+    found = [
+        prompt.text for prompt in PROSE if re.search(slip, prompt.text) and not re.search(r"\b[Aa] one", prompt.text)
+    ]
     assert found[:3] == []
 
 
 def test_prompts_begin_with_a_capital_and_end_a_sentence() -> None:
     for prompt in PROSE:
         assert prompt.text == prompt.text.strip()
-        assert prompt.text[0].isupper() or prompt.text[0] in "0123456789\""
-        assert prompt.text[-1] in ".?!\""
+        assert prompt.text[0].isupper() or prompt.text[0] in '0123456789"'
+        assert prompt.text[-1] in '.?!"'
 
 
 def test_no_blank_is_left_in_code() -> None:
