@@ -44,6 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return int(options.run(options))
     except WeightsError as problem:
         err.print(words("en")(problem.key, **problem.fields), style="red")
+    except OSError as problem:
+        err.print(f"{problem.filename or 'A file'}: {problem.strerror or problem}.", style="red")
     except ValueError as problem:
         key = getattr(problem, "key", None)
         sentence = words("en")(key, **problem.fields) if key else str(problem)  # type: ignore[attr-defined]
@@ -186,7 +188,7 @@ def run_drafters(options: argparse.Namespace) -> int:
             "drafts": family.drafts,
             "rules": ", ".join(family.rules),
             "lossless": "yes",
-            "ready": "yes",
+            "ready": "needs weights" if family.needs_weights else "yes",
             "options": ", ".join(f"{knob.name}={knob.default}" for knob in family.knobs),
         }
         for family in families().values()
@@ -240,6 +242,9 @@ def run_decode(options: argparse.Namespace) -> int:
     )
     given = {name: getattr(options, name) for name in names}
     request, _ = check(Request(prompt, options=_settings(options.drafter, options.set), **given))
+    if options.trace:
+        # Asked before the run, so that a folder that does not exist costs no rounds.
+        options.trace.touch()
     loaded = _load(options.target)
     draw = None if options.json else _draw
     traces = [_watch(start(loaded, request), draw)]

@@ -137,6 +137,7 @@ export class State {
   #values = {};
   #base = {};
   #writing;
+  #going = false;
   #listeners = new Set();
 
   constructor(boot, pages, search = location.search) {
@@ -147,6 +148,7 @@ export class State {
     this.#values = { ...this.#base, ...given };
     this.#values.options = this.#checkOptions(this.#values.drafter, this.#values.options);
     this.#write();
+    addEventListener('popstate', () => this.#go());
   }
 
   get(name) {
@@ -197,7 +199,8 @@ export class State {
     Object.assign(this.#values, patch);
     if (changed.includes('drafter') && !('options' in patch)) this.#values.options = {};
     if (changed.includes('rule') && !('strength' in patch)) this.#values.strength = null;
-    this.#write();
+    if (changed.includes('page') && !this.#going) this.#step();
+    else this.#write();
     for (const listener of this.#listeners) listener(changed);
   }
 
@@ -254,6 +257,18 @@ export class State {
     }
     if (this.#values.theme !== 'auto') url.searchParams.delete('__theme');
     return url.href;
+  }
+
+  /** Another place is another entry of the browser's history, so that Back comes from it to the one before. */
+  #step() {
+    clearTimeout(this.#writing);
+    history.pushState(history.state, '', this.address());
+  }
+
+  #go() {
+    this.#going = true;
+    this.set({ page: this.#read(new URLSearchParams(location.search)).page ?? this.#fields.page.value });
+    this.#going = false;
   }
 
   /** Browsers refuse many address changes in a row, so a dragged slider writes once, when it rests. */
