@@ -243,7 +243,8 @@ class Live {
     const { words } = this.#host;
     this.#take(run);
     this.#run = null;
-    this.#done = run.bundle.notices.length === 0 && !run.lost;
+    const whole = run.bundle.traces.every((trace) => trace.finish !== 'stopped');
+    this.#done = run.bundle.notices.length === 0 && !run.lost && whole;
     const notice = run.bundle.notices.at(-1);
     if (notice) this.#composer.alert(words.t(notice.key, notice.args));
     else if (run.lost) this.#composer.alert(words.t('shell.lost'));
