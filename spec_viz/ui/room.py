@@ -40,6 +40,8 @@ class Limits:
     prompt_chars: int = int(os.environ.get("SPECVIZ_PROMPT_CHARS", "8000"))
     seconds: float = float(os.environ.get("SPECVIZ_SECONDS", "180"))
     line: int = int(os.environ.get("SPECVIZ_LINE", "32"))
+    # A teacher may let a class share what drafters learn; otherwise it is each visitor's own.
+    shared_memory: bool = os.environ.get("SPECVIZ_SHARED_MEMORY", "") == "1"
 
 
 class Room:
@@ -129,7 +131,8 @@ class Room:
             self.line.leave(ticket)
 
     def _memory(self, visitor: str) -> dict[str, Any]:
-        """What drafters have kept from this visitor's earlier runs, and from nobody else's."""
+        """What drafters have kept from this visitor's earlier runs; from everybody's only where that was turned on."""
+        visitor = "class" if self.limits.shared_memory else visitor
         if not visitor:
             return {}
         memory = self._memories.pop(visitor, {})

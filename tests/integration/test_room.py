@@ -7,6 +7,7 @@ import re
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -90,6 +91,13 @@ def test_what_a_drafter_learns_is_its_visitor_s_and_nobody_else_s(room: Room) ->
     first = coverage("mine")
     assert coverage("yours") == first
     assert coverage("mine") > first
+
+
+def test_a_class_shares_what_is_learnt_only_where_that_was_turned_on(room: Room) -> None:
+    room.limits = replace(room.limits, shared_memory=True)
+    assert room._memory("mine") is room._memory("yours")
+    room.limits = replace(room.limits, shared_memory=False)
+    assert room._memory("mine") is not room._memory("yours")
 
 
 def test_updates_come_while_the_run_goes_on_and_not_too_often(room: Room, gate: Gate) -> None:
