@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 import operator
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -380,7 +381,7 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-class StandIn:
+class StandIn(ABC):
     """Stands in for a `CachedModel` in the loop: what it was fed is a list, and a subclass says what follows a text.
 
     A text is a list and a length, because copying every prefix would cost a long run its square.
@@ -391,9 +392,9 @@ class StandIn:
     def __init__(self) -> None:
         self._fed: list[int] = []
 
+    @abstractmethod
     def rows(self, texts: Sequence[tuple[list[int], int]], needs: Needs) -> tuple[Tensor, Seen]:
         """Logits (n, V) of what follows each text, and what a drafter asked to see of them."""
-        raise NotImplementedError
 
     @property
     def length(self) -> int:

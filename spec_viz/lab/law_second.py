@@ -44,20 +44,23 @@ def open_second(name: str) -> Opened:
     """The model `alike` or the model `other`."""
     pieces = {"alike": OWN, "other": OTHER}[name]
     vocabulary: Any = Pieces(pieces)
-    return Opened(_llama(len(pieces)), vocabulary, vocabulary.encode, 0)
+    return Opened(tiny_llama(len(pieces), layers=1, seed=12), vocabulary, vocabulary.encode, 0)
 
 
-def _llama(width: int) -> LlamaForCausalLM:
+def tiny_llama(vocabulary: int, layers: int, seed: int) -> LlamaForCausalLM:
+    """A random Llama of so many tokens and layers; its weights are large enough for laws that differ by context."""
     config = LlamaConfig(
-        vocab_size=width,
+        vocab_size=vocabulary,
         hidden_size=16,
         intermediate_size=32,
-        num_hidden_layers=1,
+        num_hidden_layers=layers,
         num_attention_heads=2,
         num_key_value_heads=1,
         max_position_embeddings=128,
         initializer_range=0.7,
+        bos_token_id=0,
+        eos_token_id=0,
     )
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(12)
+        torch.manual_seed(seed)
         return LlamaForCausalLM(config).eval()  # type: ignore[no-any-return, no-untyped-call]

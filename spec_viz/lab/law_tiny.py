@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaForCausalLM
 
 from spec_viz.drafters.registry import Family, Setup, families
 from spec_viz.engine.decode import Settings, decode
@@ -27,7 +27,7 @@ from spec_viz.engine.target import CachedModel
 from spec_viz.engine.trace import Round
 from spec_viz.engine.warp import Warp
 from spec_viz.lab.law import LawTest, StandIn, compare_counts, one_thread
-from spec_viz.lab.law_second import OWN, Pieces, open_second
+from spec_viz.lab.law_second import OWN, Pieces, open_second, tiny_llama
 
 VOCABULARY = 7
 LAYERS = 4
@@ -58,23 +58,9 @@ ROW_MS = 1.0
 
 
 @cache
-def tiny_llama() -> LlamaForCausalLM:
-    """A Llama with four layers and seven tokens; its weights are large enough for laws that differ by context."""
-    config = LlamaConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=16,
-        intermediate_size=32,
-        num_hidden_layers=LAYERS,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        max_position_embeddings=128,
-        initializer_range=0.7,
-        bos_token_id=0,
-        eos_token_id=0,
-    )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(11)
-        return LlamaForCausalLM(config).eval()  # type: ignore[no-any-return, no-untyped-call]
+def tiny_target() -> LlamaForCausalLM:
+    """The target of every test here: four layers, seven tokens."""
+    return tiny_llama(VOCABULARY, LAYERS, seed=11)
 
 
 class KnownByHeart(StandIn):
@@ -120,7 +106,7 @@ def target_law() -> Mapping[tuple[int, ...], float]:
 
 
 def _next_law(text: tuple[int, ...]) -> list[float]:
-    return WARP.law(_by_heart(tiny_llama(), text)[0][None], text)[0].double().tolist()
+    return WARP.law(_by_heart(tiny_target(), text)[0][None], text)[0].double().tolist()
 
 
 def tiny_tests(rounds: int, names: Sequence[str] | None, rules: Sequence[str] | None) -> Iterator[LawTest]:
@@ -169,7 +155,7 @@ def sample_tiny(
     with one_thread():
         while done < rounds:
             # A drafter that writes into the target's own cache needs a real one.
-            target: Any = (CachedModel if checked.get("kv") == "shared" else KnownByHeart)(tiny_llama())
+            target: Any = (CachedModel if checked.get("kv") == "shared" else KnownByHeart)(tiny_target())
             words: Any = Pieces(OWN)
             setup = Setup(target, words, _read, len(PROMPT), frozenset(), WARP, rule, length(), open_second)
             drafter = family.build(setup, checked)

@@ -96,13 +96,11 @@ def test_greedy_ids_are_transformers_own(
     say(capsys, f"{drafter}: {len(prompts())} prompts, near-ties (prompt, token, lead): {ties}")
 
 
-def test_lookup_accepts_in_every_round_what_transformers_lookup_accepts(
-    loaded: Loaded, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Theirs drafts before the first pass, ours after the prefill: from the first common prefix on all rounds agree."""
+def listen(monkeypatch: pytest.MonkeyPatch, kind: Any) -> dict[int, tuple[tuple[int, ...], int]]:
+    """What a candidate generator of transformers drafts and how many of it are kept, by the length of the text."""
     heard: dict[int, tuple[tuple[int, ...], int]] = {}
-    draft = PromptLookupCandidateGenerator.get_candidates
-    learn = PromptLookupCandidateGenerator.update_candidate_strategy
+    draft = kind.get_candidates
+    learn = kind.update_candidate_strategy
     proposed: list[tuple[int, tuple[int, ...]]] = []
 
     def get_candidates(self: Any, input_ids: torch.LongTensor, *args: Any, **kwargs: Any) -> Any:
@@ -115,8 +113,16 @@ def test_lookup_accepts_in_every_round_what_transformers_lookup_accepts(
         heard[length] = (tokens, int(num_matches))
         return learn(self, input_ids, scores, num_matches)
 
-    monkeypatch.setattr(PromptLookupCandidateGenerator, "get_candidates", get_candidates)
-    monkeypatch.setattr(PromptLookupCandidateGenerator, "update_candidate_strategy", update_candidate_strategy)
+    monkeypatch.setattr(kind, "get_candidates", get_candidates)
+    monkeypatch.setattr(kind, "update_candidate_strategy", update_candidate_strategy)
+    return heard
+
+
+def test_lookup_accepts_in_every_round_what_transformers_lookup_accepts(
+    loaded: Loaded, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Theirs drafts before the first pass, ours after the prefill: from the first common prefix on all rounds agree."""
+    heard = listen(monkeypatch, PromptLookupCandidateGenerator)
     compared = 0
     for prompt in prompts()[:10]:
         heard.clear()
@@ -150,23 +156,7 @@ def test_early_exit_drafts_and_accepts_in_every_round_what_transformers_early_ex
     loaded: Loaded, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """With their schedule held still (γ constant, no confidence stop) the rounds agree from the first common prefix."""
-    heard: dict[int, tuple[tuple[int, ...], int]] = {}
-    draft = EarlyExitCandidateGenerator.get_candidates
-    learn = EarlyExitCandidateGenerator.update_candidate_strategy
-    proposed: list[tuple[int, tuple[int, ...]]] = []
-
-    def get_candidates(self: Any, input_ids: torch.LongTensor, *args: Any, **kwargs: Any) -> Any:
-        found = draft(self, input_ids, *args, **kwargs)
-        proposed.append((input_ids.shape[1], tuple(found[0][0, input_ids.shape[1] :].tolist())))
-        return found
-
-    def update_candidate_strategy(self: Any, input_ids: torch.LongTensor, scores: Any, num_matches: int) -> Any:
-        length, tokens = proposed[-1]
-        heard[length] = (tokens, int(num_matches))
-        return learn(self, input_ids, scores, num_matches)
-
-    monkeypatch.setattr(EarlyExitCandidateGenerator, "get_candidates", get_candidates)
-    monkeypatch.setattr(EarlyExitCandidateGenerator, "update_candidate_strategy", update_candidate_strategy)
+    heard = listen(monkeypatch, EarlyExitCandidateGenerator)
     # The assistant takes these from the model, not from the call.
     still = {
         "num_assistant_tokens": GAMMA,

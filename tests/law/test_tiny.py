@@ -15,7 +15,7 @@ from spec_viz.engine.target import CachedModel
 from spec_viz.engine.trace import Round
 from spec_viz.engine.warp import Warp
 from spec_viz.lab import law_tiny
-from spec_viz.lab.law_tiny import OPTIONS, every_pair, sample_tiny, tiny_llama
+from spec_viz.lab.law_tiny import OPTIONS, every_pair, sample_tiny, tiny_target
 
 ROUNDS = 1500
 READY = [family.name for family in families().values() if not family.needs_weights]
@@ -43,7 +43,7 @@ def test_a_law_that_is_not_the_target_s_is_seen(monkeypatch: pytest.MonkeyPatch)
 def greedy(name: str, options: dict[str, Any], rule: str, length: Any, gamma: int = 4) -> list[int]:
     """The ids a drafter writes behind a prompt that repeats itself, on the real cache at temperature 0."""
     family, prompt = families()[name], [1, 2, 3, 1, 2, 4, 1, 2, 3, 1, 2]
-    warp, target = Warp(), CachedModel(tiny_llama())
+    warp, target = Warp(), CachedModel(tiny_target())
     setup = Setup(target, None, law_tiny._read, len(prompt), frozenset(), warp, rule, length)  # type: ignore[arg-type]
     drafter = family.build(setup, family.options(options))
     settings = Settings(gamma, NEW, warp, rule, length=length)
@@ -54,7 +54,7 @@ def greedy(name: str, options: dict[str, Any], rule: str, length: Any, gamma: in
 @pytest.fixture(scope="module")
 def plain() -> list[int]:
     ids = torch.tensor([[1, 2, 3, 1, 2, 4, 1, 2, 3, 1, 2]])
-    out = tiny_llama().generate(
+    out = tiny_target().generate(
         ids, attention_mask=torch.ones_like(ids), max_new_tokens=NEW, do_sample=False, eos_token_id=None, pad_token_id=0
     )
     return list(out[0, ids.shape[1] :].tolist())
