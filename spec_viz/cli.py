@@ -104,6 +104,9 @@ def _parser() -> argparse.ArgumentParser:
     data.add_argument("--tokens", type=int, required=True, help="how many of the target's own tokens to reach")
     data.add_argument("--batch", type=int, default=64, help="answers written side by side")
     data.add_argument("--seed", type=int, default=0)
+    data.add_argument(
+        "--dtype", choices=("float32", "bfloat16"), default="float32", help="what the target computes in; bfloat16 hurries"
+    )
     stats = _command(steps, "stats", run_train_stats, "what a corpus holds, and how much of it repeats itself")
     stats.add_argument("--data", type=Path, required=True, metavar="DIR")
     return parser
@@ -212,13 +215,15 @@ def _show(options: argparse.Namespace, rows: Sequence[dict[str, Any]], title: st
 # ---------------------------------------------------------------- decode
 
 
-def _load(name: str) -> Loaded:
+def _load(name: str, dtype: str | None = None) -> Loaded:
+    import torch
+
     from spec_viz.models import weights
     from spec_viz.models.load import load
 
     if not weights.is_cached(name):
         _fetch(name)
-    return load(name)
+    return load(name, dtype=getattr(torch, dtype) if dtype else None)
 
 
 def run_decode(options: argparse.Namespace) -> int:
@@ -509,7 +514,7 @@ def run_train_data(options: argparse.Namespace) -> int:
     from spec_viz.training.prompts import make_prompts
 
     plan = Plan(batch=options.batch, seed=options.seed)
-    loaded = _load(DEFAULT)
+    loaded = _load(DEFAULT, options.dtype)
     stopped: list[int] = []
     before = {
         name: signal.signal(name, lambda number, _frame: stopped.append(number))

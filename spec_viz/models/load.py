@@ -39,14 +39,16 @@ class Loaded:
     packed: bool
 
 
-def load(name: str, device: str | torch.device | None = None, packed: bool = True) -> Loaded:
+def load(
+    name: str, device: str | torch.device | None = None, packed: bool = True, dtype: torch.dtype | None = None
+) -> Loaded:
     """Load a model of the catalogue from the cache onto a device (the best one here by default).
 
-    On a CPU its linear layers are packed unless `packed` is False. Raises WeightsMissing, CannotRollBack, or
+    On a CPU its linear layers are packed unless `packed` is False or `dtype` isn't float32. Raises WeightsMissing, CannotRollBack, or
     WeightsError for a device that is not here; fetches nothing.
     """
     entry = find(name)
-    return load_folder(folder(name), entry, torch.device(device) if device else pick_device(), packed)
+    return load_folder(folder(name), entry, torch.device(device) if device else pick_device(), packed, dtype)
 
 
 def load_any(name: str, device: str | torch.device | None = None) -> Loaded:
@@ -75,7 +77,9 @@ def _checkpoint(name: str) -> Path | None:
         return None
 
 
-def load_folder(place: Path, entry: Entry, device: torch.device, packed: bool = True) -> Loaded:
+def load_folder(
+    place: Path, entry: Entry, device: torch.device, packed: bool = True, dtype: torch.dtype | None = None
+) -> Loaded:
     """Load the checkpoint in a folder as this entry of the catalogue."""
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
@@ -84,7 +88,7 @@ def load_folder(place: Path, entry: Entry, device: torch.device, packed: bool = 
     config = AutoConfig.from_pretrained(place, trust_remote_code=False, local_files_only=True)
     check_cache(config, entry.name)
     set_threads()
-    dtype = pick_dtype(entry, device)
+    dtype = dtype or pick_dtype(entry, device)
     with quiet():
         model: Any = AutoModelForCausalLM.from_pretrained(
             place, config=config, dtype=dtype, use_safetensors=True, trust_remote_code=False, local_files_only=True
@@ -92,7 +96,7 @@ def load_folder(place: Path, entry: Entry, device: torch.device, packed: bool = 
     tokenizer = AutoTokenizer.from_pretrained(place, trust_remote_code=False, local_files_only=True)
     model = model.to(device).eval().requires_grad_(False)
     size = sum(weight.numel() * weight.element_size() for weight in model.parameters())
-    done = packed and device.type == "cpu" and pack(model)
+    done = packed and device.type == "cpu" and dtype == torch.float32 and pack(model)
     return Loaded(model, tokenizer, entry, device, device_name(device), dtype, size, done)
 
 
