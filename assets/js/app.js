@@ -2,6 +2,7 @@
 
 import { mountAbout } from './about.js';
 import { mountBreak } from './break.js';
+import { mountLab } from './lab.js';
 import { mountLessons } from './lessons.js';
 import { mountLive } from './live.js';
 import { mountShell } from './shell.js';
@@ -12,9 +13,10 @@ import { Words } from './words.js';
 const PLACES = Object.freeze([
   { name: 'live', mount: mountLive },
   { name: 'lessons', mount: mountLessons },
+  { name: 'lab', mount: mountLab },
   { name: 'about', mount: mountAbout },
   // Reached from another place, which stays marked in the bar.
-  { name: 'break', mount: mountBreak, under: 'about' },
+  { name: 'break', mount: mountBreak, under: 'lab' },
 ]);
 
 /** The component gives its element, its properties and its line to the server. */

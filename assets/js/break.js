@@ -4,26 +4,22 @@
  */
 
 import { h, newId, say } from './dom.js';
-import { svg } from './lesson/draw.js';
+import { ALARM, FLOOR, figure, lawBars, lineChart, pText } from './lawchart.js';
 
-const FAULTS = Object.freeze(['argmax', 'drop', 'residual', 'siblings']);
-const TOKENS = 'ABCDEFGHIJKL';
+export const FAULTS = Object.freeze(['argmax', 'drop', 'residual', 'siblings']);
 const PART = 500; // rounds asked for at a time
 const MOST = 10_000;
-const ALARM = 0.001; // as FAMILY_WISE_ERROR in spec_viz/lab/law.py
-const FLOOR = 1e-12; // p-values below are drawn there
-const SIZE = Object.freeze({ width: 460, height: 200, left: 52, right: 12, top: 12, bottom: 30 });
 
-/** A link to this place, for others to hold. */
-export function linkToBreak({ state, words }) {
-  const link = h('a', { href: '?place=break' });
+/** A link to this place, for others to hold; with a fault named, to that one. */
+export function linkToBreak({ state, words }, fault = null) {
+  const link = h('a', { href: fault ? `?place=break&fault=${fault}` : '?place=break' });
   link.addEventListener('click', (event) => {
     if (event.ctrlKey || event.metaKey || event.shiftKey) return;
     event.preventDefault();
-    state.set({ page: 'break' });
+    state.set({ page: 'break', ...(fault && { fault }) });
     scrollTo(0, 0);
   });
-  return words.bind(link, 'break.link');
+  return words.bind(link, fault ? `break.fault.${fault}` : 'break.link');
 }
 
 export function mountBreak(root, host) {
@@ -33,7 +29,7 @@ export function mountBreak(root, host) {
 
 class Break {
   #host;
-  #fault = FAULTS[0];
+  #fault;
   #repaired = false;
   #told = { wrong: null, right: null }; // per way: {law, target, distance, points: [checkpoint]}
   #series = 0; // another series of random numbers for every new start
@@ -44,12 +40,14 @@ class Break {
 
   constructor(root, host) {
     this.#host = host;
+    this.#fault = host.state.get('fault');
     this.#build(root);
     this.#draw();
   }
 
   redraw(changed) {
     if (changed.includes('lang')) this.#draw();
+    if (changed.includes('fault') && this.#host.state.get('fault') !== this.#fault) this.#choose(this.#host.state.get('fault'));
     if (changed.includes('page') && this.#host.state.get('page') !== 'break') this.#pause();
   }
 
@@ -104,6 +102,7 @@ class Break {
   #choose(fault) {
     this.#fault = fault;
     this.#repaired = false;
+    this.#host.state.set({ fault });
     this.#restart();
   }
 
@@ -236,15 +235,10 @@ class Break {
   }
 
   #p(value) {
-    const { words } = this.#host;
-    if (value < FLOOR) return `< 10⁻¹²`;
-    return value < ALARM ? scientific(value, words) : words.number(value, 3);
+    return pText(value, this.#host.words);
   }
 
-  /** Each token: the target's p, what was counted, and the mark where the fault's exact law stands. */
   #drawBars() {
-    const { words } = this.#host;
-    const { t } = words;
     const told = this.#told[this.#way];
     const other = this.#told.wrong ?? this.#told.right;
     const target = (told ?? other)?.target;
@@ -252,38 +246,8 @@ class Break {
       this.#bars.replaceChildren();
       return;
     }
-    const last = told?.points.at(-1);
-    const counted = last ? last.counts.map((count) => count / last.rounds) : target.map(() => 0);
-    const top = Math.max(...target, ...counted, ...(told?.law ?? [])) * 1.05;
-    const wide = (value) => `${Math.min((value / top) * 100, 100)}%`;
-    const line = (kind, value) => {
-      const fill = h('span', { class: `sv-break-fill sv-break-fill--${kind}` });
-      fill.style.width = wide(value);
-      const track = h('span', { class: 'sv-break-track', 'aria-hidden': 'true' }, fill);
-      return { track, value: h('span', { class: 'sv-break-value' }, h('span', { class: 'sv-hush' }, `${t(`break.bar.${kind}`)} `), words.number(value, 3)) };
-    };
-    const rows = target.map((chance, token) => {
-      const [p, seen] = [line('p', chance), line('seen', counted[token])];
-      if (told) {
-        const mark = h('span', { class: 'sv-break-mark' });
-        mark.style.left = wide(told.law[token]);
-        seen.track.append(mark);
-      }
-      return h(
-        'li',
-        { class: 'sv-break-row' },
-        h('b', { class: 'sv-break-token' }, TOKENS[token]),
-        h('span', { class: 'sv-break-lines' }, p.track, p.value, seen.track, seen.value),
-      );
-    });
-    const key = ['p', 'seen', 'law'].map((kind) =>
-      h('li', {}, h('span', { class: `sv-break-swatch sv-break-swatch--${kind}`, 'aria-hidden': 'true' }), t(`break.bar.${kind}`)),
-    );
-    this.#bars.replaceChildren(
-      h('h2', { class: 'sv-break-h' }, t('break.bars')),
-      h('ul', { class: 'sv-break-key' }, ...key),
-      h('ol', { class: 'sv-break-rows' }, ...rows),
-    );
+    const { words } = this.#host;
+    this.#bars.replaceChildren(...lawBars({ title: words.t('break.bars'), target, last: told?.points.at(-1), law: told?.law }, words));
     this.#bars.classList.toggle('sv-break-bars--right', this.#repaired);
   }
 
@@ -306,7 +270,7 @@ class Break {
       h('ul', { class: 'sv-break-key' }, ...key),
       figure(
         t('break.chart.tv'),
-        chart({
+        lineChart({
           lines: [
             { name: 'chance', points: chance.map((point) => [point.rounds, point.by_chance]) },
             ...lines.map(({ way, points }) => ({ name: way, points: points.map((point) => [point.rounds, point.distance]) })),
@@ -319,7 +283,7 @@ class Break {
       ),
       figure(
         t('break.chart.p'),
-        chart({
+        lineChart({
           lines: lines.map(({ way, points }) => ({
             name: way,
             points: points.map((point) => [point.rounds, depth + Math.log10(Math.max(point.p_value, FLOOR))]),
@@ -364,38 +328,4 @@ class Break {
       h('table', { class: 'sv-table' }, h('thead', {}, h('tr', {}, ...head)), h('tbody', {}, ...rows)),
     );
   }
-}
-
-function figure(title, drawing) {
-  return h('figure', { class: 'sv-break-chart' }, h('figcaption', {}, title), drawing);
-}
-
-/** Lines over the number of rounds; `bar` is a level to watch. What it shows stands in the table too. */
-function chart({ lines, across, up, ticks, bar = null, words }) {
-  const { width, height, left, right, top, bottom } = SIZE;
-  const x = (value) => left + (value / across) * (width - left - right);
-  const y = (value) => height - bottom - (Math.min(value, up) / up) * (height - top - bottom);
-  const text = (attributes, content) => svg('text', { class: 'sv-break-tick', ...attributes }, content);
-  const drawing = svg('svg', { viewBox: `0 0 ${width} ${height}`, class: 'sv-break-svg', 'aria-hidden': 'true' });
-  for (const [value, label] of ticks) {
-    drawing.append(
-      svg('line', { class: 'sv-break-grid', x1: left, x2: width - right, y1: y(value), y2: y(value) }),
-      text({ x: left - 6, y: y(value) + 4, 'text-anchor': 'end' }, label),
-    );
-  }
-  if (bar !== null) drawing.append(svg('line', { class: 'sv-break-alarm', x1: left, x2: width - right, y1: y(bar), y2: y(bar) }));
-  for (const [share, anchor] of [[0, 'start'], [0.5, 'middle'], [1, 'end']])
-    drawing.append(text({ x: x(across * share), y: height - 8, 'text-anchor': anchor }, words.number(Math.round(across * share), 0)));
-  for (const { name, points } of lines)
-    drawing.append(
-      svg('polyline', { class: `sv-break-line sv-break-line--${name}`, points: points.map(([a, b]) => `${x(a).toFixed(1)},${y(b).toFixed(1)}`).join(' ') }),
-    );
-  return drawing;
-}
-
-/** 3,2·10⁻⁸ */
-function scientific(value, words) {
-  const power = Math.floor(Math.log10(value));
-  const raised = [...String(power)].map((sign) => '⁻⁰¹²³⁴⁵⁶⁷⁸⁹'['-0123456789'.indexOf(sign)]).join('');
-  return `${words.number(value / 10 ** power, 1)}·10${raised}`;
 }

@@ -6,6 +6,7 @@ import { mountCompare } from './compare.js';
 import { mountComposer } from './composer.js';
 import { h } from './dom.js';
 import { mountFinished } from './finished.js';
+import { goToLab } from './lab.js';
 import { badge } from './numbers.js';
 import { mountQuestions } from './questions.js';
 import { asRecorded, Run, traceLines } from './run.js';
@@ -52,7 +53,7 @@ class Live {
     this.#compare = mountCompare(parts.compare, { words });
     this.#verdict = parts.verdict;
     this.#finished = mountFinished(parts.finished, ctx);
-    this.#questions = mountQuestions(parts.questions, { ...host, ctx });
+    this.#questions = mountQuestions(parts.questions, { ...host, ctx, toLab: () => goToLab(host) });
     this.#board = mountBoard(parts.board, ctx);
     this.#tools = mountTools(parts.tools, host, {
       file: () =>
@@ -64,6 +65,8 @@ class Live {
     this.#paintFirst(state.get('preset'));
     // A lesson that is left opens its run here.
     host.open = (text) => this.#import(text);
+    // The Lab looks at what stands on the board.
+    host.finished = () => this.#ndjson;
     this.#poll();
   }
 

@@ -4,6 +4,8 @@
  */
 
 import { MOST_RIVALS, comparable } from './against.js';
+import { FAULTS } from './break.js';
+import { KNOBS, ROOMS } from './lab/settings.js';
 import { LANGUAGES, preferredLanguage } from './words.js';
 
 export const THEMES = Object.freeze(['auto', 'light', 'dark']);
@@ -35,6 +37,7 @@ export const HIDEABLE = Object.freeze([
   'against',
   'compare',
   'red',
+  'anatomy',
   'time',
   'what_if',
   'faster',
@@ -90,6 +93,8 @@ export function fields(boot, pages) {
       group: 'view',
       value: boot.first?.preset ?? '',
     },
+    fault: { ...choice(FAULTS), group: 'view', value: FAULTS[0] },
+    ...lab(),
     target: { ...choice(boot.targets.map((target) => target.name)), group: 'run', value: boot.targets[0]?.name ?? '' },
     drafter: {
       ...choice(boot.drafters.filter((drafter) => drafter.ready).map((drafter) => drafter.name)),
@@ -127,6 +132,21 @@ export function fields(boot, pages) {
     },
     prompt: { ...text(limits.prompt_chars), group: 'text', value: '' },
     script: { ...text(2000), group: 'text', value: '' },
+  };
+}
+
+/** The Lab: which room, its sliders, and what the law test is about (checked again where the choices are known). */
+function lab() {
+  const sliders = KNOBS.map(({ name, min, max, step, value }) => [
+    `lab_${name}`,
+    { ...(step === 1 ? whole(min, max) : real(min, max)), group: 'view', value },
+  ]);
+  return {
+    lab_room: { ...choice(ROOMS), group: 'view', value: ROOMS[0], called: 'room' },
+    ...Object.fromEntries(sliders),
+    lab_drafter: { ...text(40), group: 'view', value: 'prompt_lookup' },
+    lab_rule: { ...text(40), group: 'view', value: '' },
+    lab_temperature: { ...real(0, 2), group: 'view', value: 1 },
   };
 }
 
@@ -211,7 +231,7 @@ export class State {
   /** Everything a run is made of, as the preset has it. */
   choosePreset(name) {
     this.#base = this.#baseOf(name);
-    const keep = ['page', 'lang', 'theme', 'hide'];
+    const keep = Object.keys(this.#fields).filter((field) => field !== 'preset' && this.#fields[field].group === 'view');
     this.set({ ...this.#base, ...Object.fromEntries(keep.map((field) => [field, this.#values[field]])), preset: name });
   }
 

@@ -94,7 +94,7 @@ def drift(fault: str, rounds: int, seed: int, *, repaired: bool = False, before:
             proposal = method.draft(draws)
             counts[_first(proposal, method.judge(_rows(p, proposal), proposal, draws))] += 1
             if number in marks:
-                checkpoints.append(_checkpoint(counts, p))
+                checkpoints.append(checkpoint(counts, p.tolist()))
         law = exact_law(method)
     return Drift(
         fault, repaired or fault == "none", tuple(p.tolist()), law, _distance(law, p.tolist()), tuple(checkpoints)
@@ -152,8 +152,9 @@ def _rows(p: Tensor, proposal: Proposal) -> Tensor:
     return p.expand(len(proposal) + 1, -1)
 
 
-def _checkpoint(counts: Sequence[int], p: Tensor) -> Checkpoint:
-    law, total = p.tolist(), sum(counts)
+def checkpoint(counts: Sequence[int], law: Sequence[float]) -> Checkpoint:
+    """What so many counts of each token say of the law they should follow."""
+    total = sum(counts)
     seen: dict[tuple[int, ...], int] = {(token,): count for token, count in enumerate(counts)}
     test = compare_counts("drift", total, seen, {(token,): chance for token, chance in enumerate(law)})
     # A binomial share misses its mean by √(2p(1 − p)/πn) on average.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import Any
 
 from spec_viz import __version__
@@ -11,7 +12,9 @@ from spec_viz.content.presets import Preset, load_presets
 from spec_viz.drafters.registry import Family, Knob, families
 from spec_viz.engine.length import LENGTHS
 from spec_viz.engine.rules import RULES, Rule
+from spec_viz.models import heads
 from spec_viz.models.catalogue import CATALOGUE, DEFAULT
+from spec_viz.models.readiness import read_provenance, standing
 from spec_viz.ui.room import Limits
 from spec_viz.ui.wording import LANGUAGES, words
 
@@ -55,10 +58,37 @@ def _drafter(family: Family) -> dict[str, Any]:
     return {
         "name": family.name,
         "family": family.name,
-        "ready": not family.needs_weights,
+        "ready": standing(family).ready,
         "drafts": family.drafts,
         "rules": [_rule(RULES[name]) for name in family.rules],
         "knobs": [_knob(knob) for knob in family.knobs],
+        "anatomy": asdict(family.anatomy) | {"layers": _layers(family)},
+        "provenance": _provenance(family),
+    }
+
+
+def _layers(family: Family) -> str | list[int] | None:
+    """The knob that numbers the hidden states a drafter reads, or the numbers themselves where its head is here."""
+    name = family.anatomy.layers
+    if name is None or any(knob.name == name for knob in family.knobs):
+        return name
+    config = heads.HEADS / str(family.head) / heads.CONFIG
+    return json.loads(config.read_text(encoding="utf-8"))[name] if config.is_file() else None
+
+
+def _provenance(family: Family) -> dict[str, Any] | None:
+    """What a trained head's papers say of its making, in one line's worth; None where there are none."""
+    papers = read_provenance(family.head) if family.head else {}
+    if not papers:
+        return None
+    live = papers.get("live", {})
+    return {
+        "parameters": papers.get("parameters"),
+        "shards": papers.get("corpus", {}).get("shards"),
+        "agree": papers.get("held_out", {}).get("all", {}).get("agree", []),
+        "alpha": live.get("alpha"),
+        "prompts": live.get("prompts"),
+        "licence": papers.get("licence"),
     }
 
 

@@ -17,6 +17,9 @@ from starlette.staticfiles import StaticFiles
 from spec_viz.content.files import ASSETS, LESSONS
 from spec_viz.engine.trace import MAX_BYTES, SCHEMA, TraceError
 from spec_viz.ui.boot import boot, script_tag
+from spec_viz.ui.lab import is_whole
+from spec_viz.ui.lab import law as law_of
+from spec_viz.ui.lab import place as place_of
 from spec_viz.ui.lesson_route import lesson_route
 from spec_viz.ui.room import Room, bundle_of
 from spec_viz.ui.view import view as view_of
@@ -41,12 +44,18 @@ def build(room: Room) -> gr.Blocks:
         asked = event._data.get("request") if isinstance(event._data, dict) else None
         yield from room.serve(asked if isinstance(asked, dict) else {}, request.session_hash or "")
 
-    # Gradio hands a server function one argument, and calls it beside the queue: these four are cheap.
+    # Gradio hands a server function one argument, and calls it beside the queue: these are cheap.
     def view(asked: Any) -> dict[str, Any]:
         return shown(asked)
 
     def drift(asked: Any) -> dict[str, Any]:
         return drifted(asked)
+
+    def place(asked: Any) -> dict[str, Any]:
+        return place_of(asked)
+
+    def law(asked: Any) -> dict[str, Any]:
+        return law_of(asked)
 
     def state(_: Any) -> dict[str, Any]:
         return room.state()
@@ -63,7 +72,7 @@ def build(room: Room) -> gr.Blocks:
             js_on_load=ON_LOAD,
             apply_default_css=False,
             elem_id="specviz",
-            server_functions=[view, drift, state, stop],
+            server_functions=[view, drift, place, law, state, stop],
         )
         board.run(
             run,
@@ -99,18 +108,14 @@ def drifted(asked: Any) -> dict[str, Any]:
     rounds: Any = given.get("rounds")
     seed: Any = given.get("seed")
     before: Any = given.get("before") or []
-    fits = isinstance(fault, str) and fault in FAULTS and _is_whole(rounds, 1, MOST_ROUNDS)
-    fits = fits and _is_whole(seed, 0, 2**53) and isinstance(before, list)
-    if not fits or not all(_is_whole(count, 0, MOST_COUNTED) for count in before):
+    fits = isinstance(fault, str) and fault in FAULTS and is_whole(rounds, 1, MOST_ROUNDS)
+    fits = fits and is_whole(seed, 0, 2**53) and isinstance(before, list)
+    if not fits or not all(is_whole(count, 0, MOST_COUNTED) for count in before):
         return {"error": {"key": "break.failed", "args": {}}}
     try:
         return asdict(drift(fault, rounds, seed, repaired=given.get("repaired") is True, before=before))
     except ValueError:
         return {"error": {"key": "break.failed", "args": {}}}
-
-
-def _is_whole(value: Any, low: int, high: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
 
 
 def _unreadable(problem: TraceError) -> dict[str, Any]:

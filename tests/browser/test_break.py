@@ -58,14 +58,14 @@ def test_a_fault_drifts_and_its_repair_comes_back(visit: Visit, recorded: str, l
     expect(page.locator(".sv-break-line--right")).to_have_count(2)
 
 
-def test_it_is_reached_from_about_and_stays_there(visit: Visit, recorded: str) -> None:
+def test_it_is_reached_from_about_and_belongs_to_the_lab(visit: Visit, recorded: str) -> None:
     page = drawn(visit(recorded))
     page.get_by_role("link", name=EN("shell.place.about")).click()
     page.get_by_role("link", name=EN("break.link")).click()
     expect(page.get_by_role("heading", name=EN("break.title"))).to_be_visible()
     page.wait_for_url(re.compile("place=break"))
-    expect(page.get_by_role("link", name=EN("shell.place.about"))).to_have_attribute("aria-current", "true")
-    assert page.locator("nav.sv-places a").count() == 3
+    expect(page.get_by_role("link", name=EN("shell.place.lab"))).to_have_attribute("aria-current", "true")
+    assert page.locator("nav.sv-places a").count() == 4
     expect(page).to_have_title(f"{EN('shell.place.break')} · SpecViz")
 
 

@@ -1,6 +1,8 @@
 /** The speedup formula with its three letters in hand. */
 
-import { h, newId, say } from '../dom.js';
+import { h, say } from '../dom.js';
+import { makeKnob } from '../knob.js';
+import { expectedTokens, roundCost, speedup } from '../theory.js';
 import { svg } from './draw.js';
 
 const MOST_GAMMA = 12;
@@ -13,7 +15,17 @@ const KNOBS = Object.freeze([
 export function mountFormula(root, stage) {
   const { figure, ctx, keep } = stage;
   for (const { name } of KNOBS) keep[name] ??= figure[name];
-  const knobs = KNOBS.map((knob) => makeKnob(knob, ctx, keep, () => draw()));
+  const knobs = KNOBS.map(({ digits, ...knob }) =>
+    makeKnob({
+      ...knob,
+      label: ctx.t(`lesson.formula.${knob.name}`),
+      show: (value) => ctx.number(value, digits),
+      write(value) {
+        keep[knob.name] = value;
+        draw();
+      },
+    }),
+  );
   const filled = h('p', { class: 'sv-l-formula-filled' });
   const plot = h('div', { class: 'sv-l-plot' });
   const said = h('p', { class: 'sv-l-caption', role: 'status' });
@@ -28,10 +40,10 @@ export function mountFormula(root, stage) {
 
   function draw() {
     const { alpha, gamma, c } = keep;
-    const tokens = expected(alpha, gamma);
-    const cost = gamma * c + 1;
+    const tokens = expectedTokens(alpha, gamma);
+    const cost = roundCost(gamma, c);
     const show = (value) => ctx.number(value, 2);
-    knobs.forEach((knob) => knob.draw());
+    knobs.forEach((knob, index) => knob.draw(keep[KNOBS[index].name]));
     filled.replaceChildren(
       h('span', { 'data-part': 'tau' }, ctx.t('lesson.formula.tokens', { tokens: show(tokens) })),
       ' ',
@@ -57,15 +69,6 @@ export function mountFormula(root, stage) {
   return { total: 0, first: 0, go() {} };
 }
 
-/** 1 + α + … + α^γ. */
-function expected(alpha, gamma) {
-  return Array.from({ length: gamma + 1 }, (_, power) => alpha ** power).reduce((sum, value) => sum + value, 0);
-}
-
-function speedup(alpha, gamma, c) {
-  return expected(alpha, gamma) / (gamma * c + 1);
-}
-
 function formula({ t }) {
   const letter = (name, sign) => h('i', { 'data-part': name }, sign);
   const above = h(
@@ -84,31 +87,6 @@ function formula({ t }) {
     ' = ',
     fraction,
   );
-}
-
-function makeKnob({ name, sign, min, max, step, digits }, ctx, keep, changed) {
-  const id = newId('knob');
-  const input = h('input', { type: 'range', id, min, max, step });
-  const value = h('output', { for: id });
-  input.addEventListener('input', () => {
-    keep[name] = Number(input.value);
-    changed();
-  });
-  const element = h(
-    'div',
-    { class: 'sv-l-knob', 'data-part': name },
-    h('label', { for: id }, h('i', {}, sign), ' ', ctx.t(`lesson.formula.${name}`)),
-    value,
-    input,
-  );
-  return {
-    element,
-    draw() {
-      input.value = String(keep[name]);
-      input.setAttribute('aria-valuetext', ctx.number(keep[name], digits));
-      say(value, ctx.number(keep[name], digits));
-    },
-  };
 }
 
 function drawCurve(curve, gamma, ctx, label) {
