@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,8 +21,13 @@ from spec_viz.models.weights import WeightsError
 
 if TYPE_CHECKING:
     from spec_viz.engine.trace import Round, Trace
+    from spec_viz.lab.bench import Question
     from spec_viz.models.load import Loaded
+    from spec_viz.models.readiness import Standing
+    from spec_viz.training.heads import Workshop
 
+# The heads that can be trained; the training itself would take seconds to import.
+TRAINED = ("bigram", "draft_model", "eagle3", "medusa")
 STYLES = {
     "accepted": ("✓", "black on green"),
     "rejected": ("✗", "white on red strike"),
@@ -81,6 +87,7 @@ def _parser() -> argparse.ArgumentParser:
 
     bench = _command(commands, "bench", run_bench, "speed beside transformers' generate, as ratios in one run")
     bench.add_argument("--questions", type=Path, metavar="FILE.jsonl", help="Spec-Bench questions; presets otherwise")
+    bench.add_argument("--held-out", action="store_true", help="prompts that no head of ours was trained on, by task")
     bench.add_argument("--category", nargs="+", help="only these categories of the questions, or these presets")
     bench.add_argument("--limit", type=int, default=10, help="questions a category")
     bench.add_argument("--drafters", nargs="+", default=["prompt_lookup"], metavar="NAME")
@@ -89,6 +96,20 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument("--gamma", type=int, default=4)
     bench.add_argument("--repeats", type=int, default=3)
     bench.add_argument("--out", type=Path, metavar="RESULT.json")
+
+    load = _command(commands, "concurrency", run_concurrency, "where speculation stops paying as requests share a pass")
+    load.add_argument("--target", default=DEFAULT, choices=tuple(CATALOGUE), metavar="NAME")
+    load.add_argument("--questions", type=Path, metavar="FILE.jsonl", help="Spec-Bench questions; presets otherwise")
+    load.add_argument("--held-out", action="store_true", help="prompts that no head of ours was trained on, by task")
+    load.add_argument("--category", nargs="+", help="only these categories of the questions, or these presets")
+    load.add_argument("--limit", type=int, default=10, help="questions a category")
+    load.add_argument("--drafters", nargs="*", default=["prompt_lookup"], metavar="NAME")
+    load.add_argument("--batch", nargs="+", type=int, default=[1, 2, 4, 8, 16, 32, 64], help="requests side by side")
+    load.add_argument("--gamma", nargs="+", type=int, default=[2, 4])
+    load.add_argument("--alpha", nargs="*", type=float, default=[0.6, 0.8], help="chances of a free, lossy drafter")
+    load.add_argument("--max-new-tokens", type=int, default=32)
+    load.add_argument("--repeats", type=int, default=3)
+    load.add_argument("--out", type=Path, metavar="RESULT.json")
 
     record = _command(commands, "record", run_record, "make the recorded runs of presets and lessons again")
     record.add_argument("names", nargs="*", metavar="NAME", help="only these presets and lessons (a lesson's folder)")
@@ -105,10 +126,29 @@ def _parser() -> argparse.ArgumentParser:
     data.add_argument("--batch", type=int, default=64, help="answers written side by side")
     data.add_argument("--seed", type=int, default=0)
     data.add_argument(
-        "--dtype", choices=("float32", "bfloat16"), default="float32", help="what the target computes in; bfloat16 hurries"
+        "--dtype",
+        choices=("float32", "bfloat16"),
+        default="float32",
+        help="what the target computes in; bfloat16 hurries",
     )
     stats = _command(steps, "stats", run_train_stats, "what a corpus holds, and how much of it repeats itself")
     stats.add_argument("--data", type=Path, required=True, metavar="DIR")
+    for name in TRAINED:
+        head = _command(
+            steps, name, run_train_head, f"make the head {name} from a corpus; goes on where it was stopped"
+        )
+        head.set_defaults(name=name)
+        head.add_argument("--data", type=Path, metavar="DIR", help="the corpus; assets/corpus otherwise")
+        head.add_argument("--out", type=Path, metavar="DIR", help="where the head goes; its place in assets otherwise")
+        head.add_argument(
+            "--work", type=Path, metavar="DIR", help="features, checkpoints, log; beside the corpus otherwise"
+        )
+        head.add_argument("--shards", type=int, help="only so many shards of the corpus")
+        head.add_argument("--smoke", action="store_true", help="seconds on a toy target instead: does it run at all?")
+        if name != "bigram":
+            head.add_argument("--epochs", type=int, help="times over the corpus")
+            head.add_argument("--rate", type=float, help="the highest learning rate")
+            head.add_argument("--seed", type=int, default=0)
     return parser
 
 
@@ -184,6 +224,7 @@ def _fetch(name: str) -> None:
 def run_drafters(options: argparse.Namespace) -> int:
     """A row a drafter."""
     from spec_viz.drafters.registry import families
+    from spec_viz.models.readiness import standing
 
     rows = [
         {
@@ -191,12 +232,20 @@ def run_drafters(options: argparse.Namespace) -> int:
             "drafts": family.drafts,
             "rules": ", ".join(family.rules),
             "lossless": "yes",
-            "ready": "needs weights" if family.needs_weights else "yes",
+            "ready": _ready(standing(family)),
             "options": ", ".join(f"{knob.name}={knob.default}" for knob in family.knobs),
         }
         for family in families().values()
     ]
     return _show(options, rows, "drafters")
+
+
+def _ready(stands: Standing) -> str:
+    """Yes or no; of a trained head also its α on held-out prompts beside that of the bigram table."""
+    word = "yes" if stands.ready else "no"
+    if stands.alpha is None:
+        return word if stands.ready else "no: its head is missing, or was not measured"
+    return f"{word}, α {stands.alpha:.2f}" + (f" (bigram {stands.floor:.2f})" if stands.floor is not None else "")
 
 
 def _show(options: argparse.Namespace, rows: Sequence[dict[str, Any]], title: str) -> int:
@@ -426,20 +475,10 @@ def _law_row(test: Any) -> dict[str, Any]:
 
 def run_bench(options: argparse.Namespace) -> int:
     """Ratios of tokens per second, measured in alternating order in one process."""
-    from spec_viz.content.presets import load_presets
     from spec_viz.drafters.registry import families
     from spec_viz.lab import bench
 
-    if options.questions:
-        questions = bench.read_questions(options.questions, options.category, options.limit)
-    else:
-        presets = load_presets()
-        _known("preset", options.category, [preset.name for preset in presets])
-        questions = [
-            bench.Question(preset.name, preset.prompt, bool(preset.settings.get("chat", True)))
-            for preset in presets
-            if not options.category or preset.name in options.category
-        ]
+    questions = _questions(options)
     _known("drafter", options.drafters, families())
     loaded = _load(DEFAULT)
     result = bench.measure(
@@ -459,6 +498,56 @@ def run_bench(options: argparse.Namespace) -> int:
         return 0
     _show(options, bench.rows(result), "bench")
     out.print(f"[dim]{bench.conditions_line(result)}[/dim]")
+    return 0
+
+
+def _questions(options: argparse.Namespace) -> list[Question]:
+    """Those of a file, or the presets' own prompts."""
+    from spec_viz.content.presets import load_presets
+    from spec_viz.lab.bench import Question, read_questions
+    from spec_viz.training.prompts import TASKS, held_out_prompts
+
+    if options.questions:
+        return read_questions(options.questions, options.category, options.limit)
+    if options.held_out:
+        _known("task", options.category, TASKS)
+        return [Question(task, text) for task, text in held_out_prompts(options.category or TASKS, options.limit)]
+    presets = load_presets()
+    _known("preset", options.category, [preset.name for preset in presets])
+    return [
+        Question(preset.name, preset.prompt, bool(preset.settings.get("chat", True)))
+        for preset in presets
+        if not options.category or preset.name in options.category
+    ]
+
+
+def run_concurrency(options: argparse.Namespace) -> int:
+    """Speed and latency by batch size, the crossing points, and K by batch size as vLLM takes it."""
+    from spec_viz.drafters.registry import families
+    from spec_viz.lab import concurrency
+
+    questions = _questions(options)
+    _known("drafter", options.drafters, families())
+    result = concurrency.measure(
+        _load(options.target),
+        questions,
+        {name: {} for name in options.drafters},
+        batches=options.batch,
+        gammas=options.gamma,
+        alphas=options.alpha,
+        max_new_tokens=options.max_new_tokens,
+        repeats=options.repeats,
+        progress=lambda items: tqdm(items, file=sys.stderr),
+    )
+    if options.out:
+        options.out.write_text(json.dumps(result, ensure_ascii=False, indent=2), encoding="utf-8")
+    if options.json:
+        print(json.dumps(result, ensure_ascii=False, indent=2))
+        return 0
+    _show(options, concurrency.rows(result), "concurrency")
+    _show(options, concurrency.crossings(result), "where it stops paying")
+    _show(options, [{**row, "vllm": row["vllm"] and json.dumps(row["vllm"])} for row in result["schedules"]], "tables")
+    out.print(f"[dim]{concurrency.conditions_line(result)}[/dim]")
     return 0
 
 
@@ -508,35 +597,21 @@ def run_lessons(options: argparse.Namespace) -> int:
 
 def run_train_data(options: argparse.Namespace) -> int:
     """Write shards until there are enough tokens; a signal ends it at once, and what was written whole stays."""
-    import signal
-
     from spec_viz.training.generate import Plan, generate
     from spec_viz.training.prompts import make_prompts
 
     plan = Plan(batch=options.batch, seed=options.seed)
     loaded = _load(DEFAULT, options.dtype)
-    stopped: list[int] = []
-    before = {
-        name: signal.signal(name, lambda number, _frame: stopped.append(number))
-        for name in (signal.SIGINT, signal.SIGTERM)
-    }
-    # A log file is not a terminal: there a line now and then is enough.
-    pause = 0.5 if sys.stderr.isatty() else 30.0
-    bar = tqdm(total=options.tokens, unit="tok", desc="train data", file=sys.stderr, mininterval=pause, miniters=1)
+    bar = tqdm(total=options.tokens, unit="tok", desc="train data", file=sys.stderr, mininterval=_pause(), miniters=1)
 
     def hear(tokens: int, already: bool) -> None:
         if already:
             bar.initial = tokens
         bar.update(tokens)
 
-    try:
-        have = generate(
-            loaded, make_prompts(options.seed), options.out, options.tokens, plan, lambda: bool(stopped), hear
-        )
-    finally:
-        bar.close()
-        for name, handler in before.items():
-            signal.signal(name, handler)
+    with _signals() as stopped, bar:
+        prompts = make_prompts(options.seed)
+        have = generate(loaded, prompts, options.out, options.tokens, plan, lambda: bool(stopped), hear)
     if options.json:
         print(json.dumps({"tokens": have, "stopped": bool(stopped)}))
     elif stopped:
@@ -544,6 +619,93 @@ def run_train_data(options: argparse.Namespace) -> int:
     else:
         out.print(f"{have} tokens in {options.out}.")
     return 1 if stopped else 0
+
+
+@contextmanager
+def _signals() -> Iterator[list[int]]:
+    """The signals to stop that have come; while this is open none of them ends the program by itself."""
+    import signal
+
+    stopped: list[int] = []
+    before = {
+        name: signal.signal(name, lambda number, _frame: stopped.append(number))
+        for name in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield stopped
+    finally:
+        for name, handler in before.items():
+            signal.signal(name, handler)
+
+
+def _pause() -> float:
+    """Seconds between two pictures of a bar. A log file is no terminal: there a line now and then is enough."""
+    return 0.5 if sys.stderr.isatty() else 30.0
+
+
+def run_train_head(options: argparse.Namespace) -> int:
+    """Features where they are missing, the course, the evaluation, the head with its papers."""
+    import tempfile
+
+    from spec_viz.models.heads import HEADS
+    from spec_viz.models.weights import cache_folder
+    from spec_viz.training.features import Corpus
+    from spec_viz.training.heads import Workshop
+    from spec_viz.training.shards import CORPUS
+    from spec_viz.training.smoke import toy_corpus, toy_target
+
+    with tempfile.TemporaryDirectory() as folder:
+        if options.smoke:
+            place, loaded = Path(folder), toy_target()
+            data, out_ = place / "corpus", options.out or place / options.name
+            toy_corpus(loaded, data)
+        else:
+            place, loaded = options.work or cache_folder() / "training", _load(DEFAULT, "bfloat16")
+            data, out_ = options.data or CORPUS, options.out or HEADS / options.name
+        corpus = Corpus(data, place / "features", options.shards)
+        return _train_head(options, Workshop(loaded, corpus), out_, place / options.name)
+
+
+def _train_head(options: argparse.Namespace, shop: Workshop, out_: Path, folder: Path) -> int:
+    from dataclasses import replace
+
+    from spec_viz.training.heads import RECIPES, train
+
+    course = None
+    if options.name in RECIPES:
+        given = {name: getattr(options, name) for name in ("epochs", "rate", "seed")}
+        course = replace(RECIPES[options.name].course, **{name: to for name, to in given.items() if to is not None})
+    bars: dict[str, Any] = {}
+
+    def hear(what: str, done: int, total: int, line: Mapping[str, Any] | None) -> None:
+        if what not in bars:
+            bars[what] = tqdm(total=total, desc=what, file=sys.stderr, mininterval=_pause(), miniters=1)
+        bars[what].set_postfix(line or {}, refresh=False)
+        bars[what].update(done - bars[what].n)
+
+    with _signals() as stopped:
+        made = train(options.name, shop, out_, folder, course, lambda: bool(stopped), hear)
+    for bar in bars.values():
+        bar.close()
+    if made is None:
+        out.print("Stopped; the same command goes on from there.")
+        return 1
+    if options.json:
+        print(json.dumps(made))
+        return 0
+    if "held_out" in made:
+        _show(options, _slots(made["held_out"]), "answers to held-out prompts, teacher-forced, by slot")
+    out.print(f"{options.name} is in {out_}.")
+    return 0
+
+
+def _slots(held_out: Mapping[str, Mapping[str, list[float]]]) -> list[dict[str, Any]]:
+    """A row a task: α and agreement by slot."""
+    return [
+        {"task": task}
+        | {f"{kind} {slot}": rate for kind in ("alpha", "agree") for slot, rate in enumerate(rates[kind], 1)}
+        for task, rates in held_out.items()
+    ]
 
 
 def run_train_stats(options: argparse.Namespace) -> int:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from spec_viz.drafters.none import Stateless
-from spec_viz.drafters.registry import CHOSEN_CHAIN, Family, Knob, Setup
+from spec_viz.drafters.registry import CHOSEN_CHAIN, FROM_TEXT, Family, Knob, Setup
 from spec_viz.engine.draws import Draws
 from spec_viz.engine.proposal import Drafter, Outcome, Proposal
 
@@ -87,4 +87,12 @@ def build(setup: Setup, options: Mapping[str, Any]) -> Drafter:
     return Anpd(int(options["n"]))
 
 
-FAMILY = Family("anpd", "one_hot", CHOSEN_CHAIN, build, (Knob("n", "int", 5, 2, 8),), "2404.08698; algorithms §2.6")
+FAMILY = Family(
+    "anpd",
+    "one_hot",
+    CHOSEN_CHAIN,
+    build,
+    (Knob("n", "int", 5, 2, 8),),
+    "2404.08698; algorithms §2.6",
+    anatomy=FROM_TEXT,
+)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from spec_viz.drafters.model import ModelDrafter, model_drafter
-from spec_viz.drafters.registry import BY_MODEL, WIDTH, Family, Knob, Opened, OptionError, Setup
+from spec_viz.drafters.registry import BY_MODEL, WIDTH, Anatomy, Family, Knob, Opened, OptionError, Setup
 from spec_viz.engine.cache import kv_bytes_per_token
 from spec_viz.engine.draws import Draws
 from spec_viz.engine.proposal import NOTHING, Drafter, Needs, Outcome, Proposal, Seen
@@ -316,7 +316,8 @@ FAMILY = Family(
     "sampled",
     BY_MODEL,
     build,
-    (Knob("model", "text", ""), Knob("vocab", "choice", "same", choices=("same", "slem", "tli")), WIDTH),
+    (Knob("model", "text", "smollm2-draft"), Knob("vocab", "choice", "same", choices=("same", "slem", "tli")), WIDTH),
     "algorithms §1.6, §4.2; arXiv 2502.05202",
-    needs_weights=True,
+    head="draft_model",
+    anatomy=Anatomy(("ids",), "sequential", "gamma", "own"),
 )

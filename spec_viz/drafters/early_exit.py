@@ -16,7 +16,7 @@ from typing import Any
 from torch import Tensor
 
 from spec_viz.drafters.model import ModelDrafter, model_drafter
-from spec_viz.drafters.registry import BY_MODEL, WIDTH, Family, Knob, OptionError, Setup
+from spec_viz.drafters.registry import BY_MODEL, WIDTH, Anatomy, Family, Knob, OptionError, Setup
 from spec_viz.engine.cache import kv_bytes_per_token
 from spec_viz.engine.proposal import Drafter, Seen, chain
 from spec_viz.engine.target import CachedModel
@@ -92,4 +92,5 @@ FAMILY = Family(
     build,
     (Knob("layers", "int", 24, 1, 63), Knob("kv", "choice", "own", choices=("own", "shared")), WIDTH),
     "algorithms §4.3",
+    anatomy=Anatomy(("ids",), "sequential", "gamma", "target", further=(("kv", "kv"),)),
 )

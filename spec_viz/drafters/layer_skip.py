@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from spec_viz.drafters.model import ModelDrafter, model_drafter
-from spec_viz.drafters.registry import BY_MODEL, WIDTH, Family, Knob, OptionError, Setup
+from spec_viz.drafters.registry import BY_MODEL, WIDTH, Anatomy, Family, Knob, OptionError, Setup
 from spec_viz.engine.cache import kv_bytes_per_token
 from spec_viz.engine.proposal import NOTHING, Drafter, Needs, Outcome
 from spec_viz.engine.target import CachedModel
@@ -159,4 +159,5 @@ FAMILY = Family(
     build,
     (Knob("skip", "text", "12-14"), Knob("search", "int", 0, 0, 64), WIDTH),
     "algorithms §4.3; arXiv 2309.08168, 2410.06916",
+    anatomy=Anatomy(("ids",), "sequential", "gamma", "target", further=(("search", "last_hidden"),)),
 )

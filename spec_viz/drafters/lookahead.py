@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from spec_viz.drafters.none import Stateless
-from spec_viz.drafters.registry import CHOSEN_TREE, Family, Knob, Setup
+from spec_viz.drafters.registry import CHOSEN_TREE, Anatomy, Family, Knob, Setup
 from spec_viz.engine.draws import Draws
 from spec_viz.engine.proposal import ROOT, Drafter, Needs, Outcome, Proposal
 
@@ -150,4 +150,5 @@ FAMILY = Family(
         Knob("pool", "choice", "window", choices=("window", "text")),
     ),
     "arXiv 2402.02057",
+    anatomy=Anatomy(("ids", "logits"), "lookup", "none", "none"),
 )

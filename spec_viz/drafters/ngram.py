@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from spec_viz.drafters.none import Stateless
-from spec_viz.drafters.registry import CHOSEN_CHAIN, Family, Knob, OptionError, Setup
+from spec_viz.drafters.registry import CHOSEN_CHAIN, FROM_TEXT, Family, Knob, OptionError, Setup
 from spec_viz.engine.draws import Draws
 from spec_viz.engine.proposal import Drafter, Proposal
 
@@ -83,4 +83,5 @@ FAMILY = Family(
     build,
     (Knob("min_n", "int", 2, 1, 16), Knob("max_n", "int", 5, 1, 16)),
     "algorithms §2.1; vLLM n-gram proposer",
+    anatomy=FROM_TEXT,
 )

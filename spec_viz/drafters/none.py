@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from spec_viz.drafters.registry import Family, Setup
+from spec_viz.drafters.registry import Anatomy, Family, Setup
 from spec_viz.engine.draws import Draws
 from spec_viz.engine.proposal import NOTHING, Drafter, Needs, Outcome, Proposal
 
@@ -35,4 +35,4 @@ def build(setup: Setup, options: Mapping[str, Any]) -> Drafter:
     return NoDrafter()
 
 
-FAMILY = Family("none", "none", ("match", "token"), build)
+FAMILY = Family("none", "none", ("match", "token"), build, anatomy=Anatomy((), "none", "none", "none"))

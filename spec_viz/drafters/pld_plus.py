@@ -32,7 +32,7 @@ from torch import Tensor
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
 from spec_viz.drafters.none import Stateless
-from spec_viz.drafters.registry import CHOSEN_CHAIN, Family, Knob, OptionError, Setup
+from spec_viz.drafters.registry import CHOSEN_CHAIN, Anatomy, Family, Knob, OptionError, Setup
 from spec_viz.engine.draws import Draws
 from spec_viz.engine.proposal import Drafter, Needs, Outcome, Proposal
 
@@ -184,4 +184,5 @@ FAMILY = Family(
     build,
     (Knob("rank", "choice", "hidden", choices=("hidden", "attention")), Knob("layer", "int", 18, 0, 64)),
     "2412.01447; algorithms §2.2",
+    anatomy=Anatomy(("ids", "hidden"), "lookup", "none", "none", layers="layer"),
 )

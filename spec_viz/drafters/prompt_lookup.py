@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from spec_viz.drafters.none import Stateless
-from spec_viz.drafters.registry import CHOSEN_CHAIN, Family, Knob, OptionError, Setup
+from spec_viz.drafters.registry import CHOSEN_CHAIN, FROM_TEXT, Family, Knob, OptionError, Setup
 from spec_viz.engine.draws import Draws
 from spec_viz.engine.proposal import Drafter, Proposal
 
@@ -73,4 +73,5 @@ FAMILY = Family(
         Knob("where", "choice", "all", choices=("all", "prompt")),
     ),
     "algorithms §2.1",
+    anatomy=FROM_TEXT,
 )

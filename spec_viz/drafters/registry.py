@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, Literal
 
+from spec_viz.drafters.head import Head
 from spec_viz.engine.length import Fixed, Length
 from spec_viz.engine.proposal import Drafter
 from spec_viz.engine.target import CachedModel
@@ -25,6 +26,9 @@ MODULES = (
     "draft_model",
     "early_exit",
     "layer_skip",
+    "bigram",
+    "medusa",
+    "eagle3",
     "scripted",
 )
 
@@ -83,8 +87,8 @@ class Setup:
     """What a drafter may build on: the target with its cache, its vocabulary, and how the run decodes.
 
     The rule tells a model how to draw its drafts, the length when to stop drafting. `open_model` finds a model by name,
-    for drafters that are one. `memory` is the visitor's own, kept between runs on one target: a drafter that learns
-    from earlier runs puts it there under its name.
+    for drafters that are one, `open_head` a trained head for this target. `memory` is the visitor's own, kept between
+    runs on one target: a drafter that learns from earlier runs puts it there under its name.
     """
 
     target: CachedModel
@@ -97,14 +101,46 @@ class Setup:
     length: Length = field(default_factory=Fixed)
     open_model: Callable[[str], Opened] | None = None
     memory: dict[str, Any] = field(default_factory=dict)
+    open_head: Callable[[str], Head] | None = None
+
+    def head(self, name: str) -> Head:
+        """The trained head of this name; ValueError where a run has none to give."""
+        if self.open_head is None:
+            raise ValueError(f"{name} needs a trained head, and this run knows of none")
+        return self.open_head(name)
+
+
+@dataclass(frozen=True, slots=True)
+class Anatomy:
+    """How a drafter comes by its drafts, as the page draws it.
+
+    `reads` is what it takes of the target: committed ids, hidden states of some layers or the last one (behind the
+    final norm), logits, entries of the KV cache. `order` is how the tokens of one round come about: looked up, one
+    after another, all at once, or all at once and then one by one made to fit. `steps` is how many passes of a network
+    beside the target's a round takes, `body` whose weights the drafter has.
+
+    `layers` names the knob, or the key of the head's config, that numbers the hidden states. `further` is what else it
+    reads once a knob is not at its default: (knob, what).
+    """
+
+    reads: tuple[Literal["ids", "hidden", "last_hidden", "logits", "kv"], ...]
+    order: Literal["none", "lookup", "sequential", "parallel", "hybrid"]
+    steps: Literal["none", "one", "gamma"]
+    body: Literal["none", "own", "target"]
+    layers: str | None = None
+    further: tuple[tuple[str, Literal["last_hidden", "kv"]], ...] = ()
+
+
+# Copied from the text, or from counts of it.
+FROM_TEXT = Anatomy(("ids",), "lookup", "none", "none")
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
     """A drafter as the catalogue shows it: the rules that can judge it, the default first.
 
-    `build` gets the setup and the checked options. `drafts` says what the default rule makes of it, `needs_weights`
-    that it has nothing to run on until weights are given.
+    `build` gets the setup and the checked options. `drafts` says what the default rule makes of it, `head`
+    which trained head it runs on, if any.
     """
 
     name: str
@@ -113,7 +149,13 @@ class Family:
     build: Callable[[Setup, Mapping[str, Any]], Drafter]
     knobs: tuple[Knob, ...] = ()
     source: str = ""
-    needs_weights: bool = False
+    head: str | None = None
+    anatomy: Anatomy = field(kw_only=True)
+
+    @property
+    def needs_weights(self) -> bool:
+        """Whether it has nothing to run on without weights of its own."""
+        return self.head is not None
 
     def options(self, given: Mapping[str, Any]) -> dict[str, Value]:
         """Every knob's value: what was given, checked, and defaults for the rest; OptionError on an unknown name."""
@@ -140,6 +182,16 @@ BY_MODEL = (
     "synthetic",
 )
 WIDTH = Knob("width", "int", 1, 1, 4)
+# The most nodes of a tree that a trained head chooses; 0 drafts a chain, or what `width` says.
+TREE = Knob("tree", "int", 0, 0, 60)
+
+
+def check_tree(rule: str) -> None:
+    """OptionError where a rule cannot judge a tree of chosen drafts."""
+    if rule not in CHOSEN_TREE:
+        known = ", ".join(CHOSEN_TREE)
+        problem = f"rule {rule} cannot judge a tree of chosen drafts: use {known}, or set tree to 0"
+        raise OptionError("error.tree_rule", problem, rule=rule, known=known)
 
 
 def families() -> dict[str, Family]:

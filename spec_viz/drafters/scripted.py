@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from spec_viz.drafters.none import Stateless
-from spec_viz.drafters.registry import CHOSEN_CHAIN, Family, Knob, Setup
+from spec_viz.drafters.registry import CHOSEN_CHAIN, FROM_TEXT, Family, Knob, Setup
 from spec_viz.engine.draws import Draws
 from spec_viz.engine.proposal import Drafter, Outcome, Proposal
 
@@ -43,4 +43,4 @@ def build(setup: Setup, options: Mapping[str, Any]) -> Drafter:
     return Scripted([setup.encode(part) for part in str(options["script"]).split(SEPARATOR)])
 
 
-FAMILY = Family("scripted", "one_hot", CHOSEN_CHAIN, build, (Knob("script", "text", ""),))
+FAMILY = Family("scripted", "one_hot", CHOSEN_CHAIN, build, (Knob("script", "text", ""),), anatomy=FROM_TEXT)

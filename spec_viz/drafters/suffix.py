@@ -15,7 +15,7 @@ from itertools import count
 from typing import Any
 
 from spec_viz.drafters.none import Stateless
-from spec_viz.drafters.registry import CHOSEN_TREE, Family, Knob, Setup
+from spec_viz.drafters.registry import CHOSEN_TREE, FROM_TEXT, Family, Knob, Setup
 from spec_viz.engine.draws import Draws
 from spec_viz.engine.proposal import ROOT, Drafter, Outcome, Proposal
 
@@ -224,4 +224,5 @@ FAMILY = Family(
         Knob("outputs", "int", 16, 0, 64),
     ),
     "arXiv 2411.04975",
+    anatomy=FROM_TEXT,
 )

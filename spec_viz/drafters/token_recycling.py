@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from spec_viz.drafters.none import Stateless
-from spec_viz.drafters.registry import CHOSEN_TREE, Family, Knob, Setup
+from spec_viz.drafters.registry import CHOSEN_TREE, Anatomy, Family, Knob, Setup
 from spec_viz.engine.draws import Draws
 from spec_viz.engine.proposal import ROOT, Drafter, Needs, Outcome, Proposal
 
@@ -102,5 +102,11 @@ def build(setup: Setup, options: Mapping[str, Any]) -> Drafter:
 
 
 FAMILY = Family(
-    "token_recycling", "one_hot", CHOSEN_TREE, build, (Knob("nodes", "int", 24, 1, 64),), "arXiv 2408.08696"
+    "token_recycling",
+    "one_hot",
+    CHOSEN_TREE,
+    build,
+    (Knob("nodes", "int", 24, 1, 64),),
+    "arXiv 2408.08696",
+    anatomy=Anatomy(("ids", "logits"), "lookup", "none", "none"),
 )

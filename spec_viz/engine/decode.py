@@ -1,18 +1,21 @@
 """The loop: propose, one target pass, judge, roll back, tell the drafter, yield the round.
 
 Read `rounds` aloud: it is the whole of speculative decoding. The baseline is the same loop with the drafter `none`.
+What a round does beside the target's pass is `Decoding`, which a batch shares (`spec_viz.engine.batch`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+
+from torch import Tensor
 
 from spec_viz.engine.draws import Draws
 from spec_viz.engine.length import Drafted, Fixed, Length
-from spec_viz.engine.proposal import Drafter, Outcome, Proposal
+from spec_viz.engine.proposal import Drafter, Outcome, Proposal, Seen
 from spec_viz.engine.record import Stopwatch, record
-from spec_viz.engine.rules import RULES, check_fit
+from spec_viz.engine.rules import RULES, Verdict, check_fit
 from spec_viz.engine.target import CachedModel
 from spec_viz.engine.trace import Finish, Round
 from spec_viz.engine.warp import Warp
@@ -53,53 +56,107 @@ def rounds(
     target: CachedModel, drafter: Drafter, context: list[int], settings: Settings, stop: Callable[[], bool]
 ) -> Iterator[Round | Finish]:
     """The loop itself. `context` holds the committed ids and grows; the target's cache holds one entry less."""
-    judge = RULES[settings.rule].with_strength(settings.strength)
-    goal = len(context) + settings.max_new_tokens
-    end = min(goal, target.context_limit)
-    number = 0
-    while True:
-        if finish := _finished(context, number, end, goal, settings.ends, stop):
-            yield finish
-            return
-        watch, draws = Stopwatch(target.now), Draws(settings.seed, number, len(context))
-        before = (target.length, drafter.cache_length)
-
-        gamma = settings.length.gamma(min(settings.gamma, end - len(context) - 1)) if number else 0
-        proposal = drafter.propose(context, gamma, draws).cut_after(settings.ends) if gamma else Proposal()
-        check_fit(settings.rule, proposal)
-        watch.lap("propose")
-
-        if number:
+    run = Decoding(drafter, context, settings, target.context_limit, target.now)
+    while (finish := run.finished(stop)) is None:
+        proposal = run.propose(target.length)
+        if run.number:
             logits, seen = target.verify(context[-1], proposal, drafter.needs)
         else:
             logits, seen = target.prefill(context, drafter.needs)
-        peak = (target.length, drafter.cache_length)
-        watch.lap("verify")
+        run.watch.lap("verify")
+        verdict = run.judge(logits, target.length)
+        target.roll_back(run.begun, verdict.path)
+        yield run.observe(seen, target.length)
+    yield finish
 
-        p = settings.warp.law(logits, context, proposal.tokens, proposal.parents)
-        verdict = judge(p, proposal, draws)
+
+class Decoding:
+    """One request under way: its drafter, its text, and all of a round but the target's pass and cache.
+
+    A round is `propose`, the pass, `judge`, the roll back, `observe`, in that order; `cached` is each time how many
+    entries the target's cache holds of this request. `context` are the committed ids, `begun` how many there were when
+    the round began, `number` counts the rounds that are over, of which the prefill is the first.
+    """
+
+    def __init__(
+        self,
+        drafter: Drafter,
+        context: list[int],
+        settings: Settings,
+        context_limit: int,
+        clock: Callable[[], float],
+    ) -> None:
+        self.drafter = drafter
+        self.context = context
+        self.number = 0
+        self.begun = len(context)
+        self._settings = settings
+        self._judge = RULES[settings.rule].with_strength(settings.strength)
+        self._goal = len(context) + settings.max_new_tokens
+        self._end = min(self._goal, context_limit)
+        self._clock = clock
+
+    def finished(self, stop: Callable[[], bool]) -> Finish | None:
+        """Why there is no further round; None where there is one."""
+        if self.number and self.context[-1] in self._settings.ends:
+            return "eos"
+        if len(self.context) >= self._end:
+            return "length" if self._end == self._goal else "context"
+        return "stopped" if stop() else None
+
+    def propose(self, cached: int, most: int | None = None) -> Proposal:
+        """Begin a round: what the drafter says, nothing in the prefill; at most `most` deep where that is given."""
+        self.begun = len(self.context)
+        self.watch = Stopwatch(self._clock)
+        self._draws = Draws(self._settings.seed, self.number, self.begun)
+        self._before = (cached, self.drafter.cache_length)
+        self._proposal = self._draft(most)
+        check_fit(self._settings.rule, self._proposal)
+        self.watch.lap("propose")
+        return self._proposal
+
+    def _draft(self, most: int | None) -> Proposal:
+        settings = self._settings
+        gamma = settings.gamma if most is None else min(settings.gamma, most)
+        gamma = settings.length.gamma(min(gamma, self._end - self.begun - 1)) if self.number else 0
+        if not gamma:
+            return Proposal()
+        return self.drafter.propose(self.context, gamma, self._draws).cut_after(settings.ends)
+
+    def judge(self, logits: Tensor, cached: int) -> Verdict:
+        """The rule's verdict on logits (n + 1, V); what it keeps is committed, with the target's own token behind it.
+
+        No bonus follows an accepted end of text.
+        """
+        proposal, self._logits = self._proposal, logits
+        self._peak = (cached, self.drafter.cache_length)
+        self._p = self._settings.warp.law(logits, self.context, proposal.tokens, proposal.parents)
+        self._verdict = verdict = self._judge(self._p, proposal, self._draws)
         kept = [proposal.tokens[node] for node in verdict.path]
-        ended = bool(kept) and kept[-1] in settings.ends
-        context += kept if ended else [*kept, verdict.token]
-        watch.lap("judge")
+        self._ended = bool(kept) and kept[-1] in self._settings.ends
+        self.context += kept if self._ended else [*kept, verdict.token]
+        self.watch.lap("judge")
+        return verdict
 
-        target.roll_back(before[0] + 1 if number else target.length, verdict.path)
-        drafter.observe(Outcome(verdict.path, context, seen))
-        if number:
-            depth = max(proposal.depths, default=0)
-            settings.length.observe(Drafted(depth, verdict.accepted, watch.ms["propose"], watch.ms["verify"]))
-        watch.lap("rollback")
-        yield record(
-            number, logits, p, proposal, verdict, ended, watch, before, peak, (target.length, drafter.cache_length)
+    def observe(self, seen: Seen, cached: int) -> Round:
+        """Tell the drafter and the length how the round went, and write it down."""
+        verdict, ms = self._verdict, self.watch.ms
+        self.drafter.observe(Outcome(verdict.path, self.context, seen))
+        if self.number:
+            depth = max(self._proposal.depths, default=0)
+            self._settings.length.observe(Drafted(depth, verdict.accepted, ms["propose"], ms["verify"]))
+        self.watch.lap("rollback")
+        after = (cached, self.drafter.cache_length)
+        self.number += 1
+        return record(
+            self.number - 1,
+            self._logits,
+            self._p,
+            self._proposal,
+            verdict,
+            self._ended,
+            self.watch,
+            self._before,
+            self._peak,
+            after,
         )
-        number += 1
-
-
-def _finished(
-    context: list[int], number: int, end: int, goal: int, ends: Collection[int], stop: Callable[[], bool]
-) -> Finish | None:
-    if number and context[-1] in ends:
-        return "eos"
-    if len(context) >= end:
-        return "length" if end == goal else "context"
-    return "stopped" if stop() else None

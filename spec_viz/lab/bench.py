@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, astuple, dataclass
 from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -36,13 +37,18 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Decode seconds and tokens after the first, and for our own runs α, τ and coverage."""
+    """Decode seconds and tokens after the first, and for our own runs what their rounds say.
+
+    `positions` are (judged, accepted) by draft position, of chains; `draft_ms` is per drafted token.
+    """
 
     seconds: float
     tokens: int
     alpha: float | None = None
     tau: float | None = None
     coverage: float | None = None
+    positions: tuple[tuple[int, int], ...] = ()
+    draft_ms: float | None = None
 
 
 Method = Callable[[Question], Measured]
@@ -60,6 +66,8 @@ class Timing:
     alpha: float | None = None
     tau: float | None = None
     coverage: float | None = None
+    positions: tuple[tuple[int, int], ...] = ()
+    draft_ms: float | None = None
 
     @property
     def rate(self) -> float:
@@ -137,7 +145,11 @@ def _ours(loaded: Loaded, drafter: str, gamma: int, tokens: int, question: Quest
     trace = Run(run.header, iter([first, *rest])).collect()
     summary = summarise(trace)
     alpha = None if summary.alpha is None else summary.alpha.value
-    return Measured(seconds, len(trace.output) - 1, alpha, summary.tau.value, summary.coverage.value)
+    positions = () if summary.is_tree else tuple((each.judged, each.accepted) for each in summary.positions)
+    draft_ms = summary.ms["propose"].total / summary.drafted if summary.drafted else None
+    return Measured(
+        seconds, len(trace.output) - 1, alpha, summary.tau.value, summary.coverage.value, positions, draft_ms
+    )
 
 
 class _FirstToken:
@@ -190,6 +202,8 @@ def rows(result: dict[str, Any]) -> list[dict[str, Any]]:
                     "alpha": _median([timing.alpha for timing in mine]),
                     "tau": _median([timing.tau for timing in mine]),
                     "coverage": _median([timing.coverage for timing in mine]),
+                    "by position": " ".join(f"{rate:.2f}" for rate in position_rates(mine)) or None,
+                    "c": _draft_cost(here, mine),
                     "÷ ours · none": _ratio(here, method, "ours · none"),
                     "÷ transformers · plain": _ratio(here, method, "transformers · plain"),
                     "÷ transformers · prompt_lookup": _ratio(here, method, "transformers · prompt_lookup"),
@@ -209,6 +223,30 @@ def _ratio(timings: Sequence[Timing], method: str, other: str) -> str | None:
         if all(pair):
             ratios.append(statistics.median(pair[0]) / statistics.median(pair[1]))
     return f"{statistics.median(ratios):.2f} ({min(ratios):.2f}–{max(ratios):.2f})" if ratios else None
+
+
+def position_rates(timings: Sequence[Timing]) -> list[float]:
+    """a_i of all rounds together: accepted at a position ÷ judged there, each prompt counted once."""
+    once = {timing.prompt: timing.positions for timing in timings}.values()
+    places = zip_longest(*once, fillvalue=(0, 0))
+    sums = [(sum(judged for judged, _ in place), sum(kept for _, kept in place)) for place in places]
+    return [kept / judged for judged, kept in sums if judged]
+
+
+def pooled_alpha(timings: Sequence[Timing]) -> float | None:
+    """α of all rounds together: accepted ÷ judged, each prompt counted once."""
+    once = [
+        pair for positions in {timing.prompt: timing.positions for timing in timings}.values() for pair in positions
+    ]
+    judged = sum(count for count, _ in once)
+    return sum(kept for _, kept in once) / judged if judged else None
+
+
+def _draft_cost(timings: Sequence[Timing], mine: Sequence[Timing]) -> float | None:
+    """c: milliseconds a drafted token ÷ a round of our own plain decoding, the medians over prompts."""
+    plain = [1000 / timing.rate for timing in timings if timing.method == "ours · none"]
+    drafts = [timing.draft_ms for timing in mine if timing.draft_ms is not None]
+    return round(statistics.median(drafts) / statistics.median(plain), 3) if plain and drafts else None
 
 
 def _median(values: Sequence[float | None]) -> float | None:

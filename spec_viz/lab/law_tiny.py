@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from transformers import LlamaForCausalLM
 
-from spec_viz.drafters.registry import Family, Setup, families
+from spec_viz.drafters.registry import CHOSEN_TREE, Family, Setup, families
 from spec_viz.engine.decode import Settings, decode
 from spec_viz.engine.length import LENGTHS, Fixed, Length
 from spec_viz.engine.proposal import Needs, Seen
@@ -27,6 +27,7 @@ from spec_viz.engine.target import CachedModel
 from spec_viz.engine.trace import Round
 from spec_viz.engine.warp import Warp
 from spec_viz.lab.law import LawTest, StandIn, compare_counts, one_thread
+from spec_viz.lab.law_heads import open_head
 from spec_viz.lab.law_second import OWN, Pieces, open_second, tiny_llama
 
 VOCABULARY = 7
@@ -46,6 +47,9 @@ OPTIONS: dict[str, tuple[dict[str, Any], ...]] = {
     "suffix": ({"offset": 2}, {"mode": "tree", "offset": 2}),
     # The window alone fills too slowly for so short a text: nothing would ever be drafted from it.
     "lookahead": ({"pool": "text", "ngram": 3},),
+    "bigram": ({},),
+    "medusa": ({}, {"tree": 6}),
+    "eagle3": ({}, {"tree": 6, "top_k": 2}),
 }
 # Drafters under which every length policy is tested: one that asks it to stop, one that does not.
 LENGTHS_UNDER: tuple[tuple[str, str, dict[str, Any]], ...] = (
@@ -93,26 +97,27 @@ def _by_heart(model: Any, text: tuple[int, ...]) -> tuple[Tensor, tuple[Tensor, 
 
 
 @cache
-def target_law() -> Mapping[tuple[int, ...], float]:
+def target_law(temperature: float = WARP.temperature) -> Mapping[tuple[int, ...], float]:
     """The tiny target's exact joint law of the HORIZON tokens behind the prompt."""
+    warp = replace(WARP, temperature=temperature)
     law: dict[tuple[int, ...], float] = {(): 1.0}
     for _ in range(HORIZON):
         law = {
             (*tokens, token): mass * chance
             for tokens, mass in law.items()
-            for token, chance in enumerate(_next_law((*PROMPT, *tokens)))
+            for token, chance in enumerate(_next_law((*PROMPT, *tokens), warp))
         }
     return law
 
 
-def _next_law(text: tuple[int, ...]) -> list[float]:
-    return WARP.law(_by_heart(tiny_target(), text)[0][None], text)[0].double().tolist()
+def _next_law(text: tuple[int, ...], warp: Warp) -> list[float]:
+    return warp.law(_by_heart(tiny_target(), text)[0][None], text)[0].double().tolist()
 
 
 def tiny_tests(rounds: int, names: Sequence[str] | None, rules: Sequence[str] | None) -> Iterator[LawTest]:
     """Chi-square of every drafter with every lossless rule that fits it, `rounds` rounds each."""
     for family in families().values():
-        if (names is None or family.name in names) and _can_draft(family):
+        if (names is None or family.name in names) and can_draft(family):
             for rule in family.rules:
                 if RULES[rule].lossless and (rules is None or rule in rules):
                     for options in OPTIONS.get(family.name, ({},)):
@@ -147,31 +152,57 @@ def sample_tiny(
     Each run gets its own seed, and a new drafter: what a drafter learns from one run must not be needed by the next.
     `length` makes the policy of a run.
     """
-    checked = dict(family.options(options))
-    if "width" in checked and RULES[rule].trees and rule != "match":
-        checked["width"] = 2
+    checked = tiny_options(family, rule, options)
     counts: Counter[tuple[int, ...]] = Counter()
     done = seed = 0
     with one_thread():
         while done < rounds:
-            # A drafter that writes into the target's own cache needs a real one.
-            target: Any = (CachedModel if checked.get("kv") == "shared" else KnownByHeart)(tiny_target())
-            words: Any = Pieces(OWN)
-            setup = Setup(target, words, _read, len(PROMPT), frozenset(), WARP, rule, length(), open_second)
-            drafter = family.build(setup, checked)
-            tokens: tuple[int, ...] = ()
-            settings = Settings(gamma, HORIZON, WARP, rule, seed, length=setup.length)
-            for part in decode(target, drafter, PROMPT, settings, lambda: False):
-                if isinstance(part, Round):
-                    tokens, done = tokens + part.committed, done + 1
+            tokens, ran = decode_tiny(family, rule, checked, seed, gamma=gamma, length=length())
             counts[tokens] += 1
+            done += ran
             seed += 1
     changed = ", ".join(f"{name}={value}" for name, value in checked.items() if value != family.options({})[name])
     name = f"tiny · {rule} · {family.name}" + (f" ({changed})" if changed else "")
     return compare_counts(name, done, counts, target_law())
 
 
-def _can_draft(family: Family) -> bool:
+def tiny_options(family: Family, rule: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """A drafter's options in this world, checked; a rule gets a tree to judge if it can, and none if it cannot."""
+    checked = dict(family.options(options))
+    if "width" in checked and RULES[rule].trees and rule != "match":
+        checked["width"] = 2
+    if checked.get("tree") and rule not in CHOSEN_TREE:
+        checked["tree"] = 0
+    return checked
+
+
+def decode_tiny(
+    family: Family,
+    rule: str,
+    checked: Mapping[str, Any],
+    seed: int,
+    *,
+    gamma: int = GAMMA,
+    length: Length | None = None,
+    warp: Warp = WARP,
+) -> tuple[tuple[int, ...], int]:
+    """One run of the real loop on the tiny target: the HORIZON tokens it wrote, and its rounds."""
+    # A drafter that writes into the target's own cache needs a real one.
+    target: Any = (CachedModel if checked.get("kv") == "shared" else KnownByHeart)(tiny_target())
+    words: Any = Pieces(OWN)
+    policy = length or Fixed()
+    setup = Setup(target, words, _read, len(PROMPT), frozenset(), warp, rule, policy, open_second, open_head=open_head)
+    drafter = family.build(setup, checked)
+    tokens: tuple[int, ...] = ()
+    rounds = 0
+    settings = Settings(gamma, HORIZON, warp, rule, seed, length=setup.length)
+    for part in decode(target, drafter, PROMPT, settings, lambda: False):
+        if isinstance(part, Round):
+            tokens, rounds = tokens + part.committed, rounds + 1
+    return tokens, rounds
+
+
+def can_draft(family: Family) -> bool:
     """Whether a drafter runs in this world: without weights, or with the ones its options name."""
     return not family.needs_weights or family.name in OPTIONS
 
@@ -186,7 +217,7 @@ def every_pair() -> list[tuple[str, str]]:
     return [
         (family.name, rule)
         for family, rule in itertools.chain.from_iterable(
-            ((family, rule) for rule in family.rules) for family in families().values() if _can_draft(family)
+            ((family, rule) for rule in family.rules) for family in families().values() if can_draft(family)
         )
         if RULES[rule].lossless
     ]

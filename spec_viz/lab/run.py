@@ -25,8 +25,10 @@ from spec_viz.engine.target import CachedModel
 from spec_viz.engine.text import Vocabulary, clean
 from spec_viz.engine.trace import Finish, Round, Trace
 from spec_viz.engine.warp import Warp
+from spec_viz.models.catalogue import CATALOGUE
+from spec_viz.models.heads import read_head
 from spec_viz.models.load import Loaded, load_any
-from spec_viz.models.weights import WeightsError
+from spec_viz.models.weights import WeightsError, fetch
 
 MAX_GAMMA = 12
 MAX_NEW_TOKENS = 4096
@@ -141,6 +143,17 @@ class Run:
         return replace(self.header, rounds=tuple(rounds), finish=finish)
 
 
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A checked request and what the engine's loops take of it, with the header of its trace."""
+
+    target: CachedModel
+    drafter: Drafter
+    prompt: list[int]
+    settings: Settings
+    header: Trace
+
+
 def start(
     loaded: Loaded,
     request: Request,
@@ -151,6 +164,13 @@ def start(
 
     `memory` is what drafters keep between the runs of one visitor on one target; without it a run begins with none.
     """
+    made = prepare(loaded, request, memory)
+    parts = decode(made.target, made.drafter, made.prompt, made.settings, stop)
+    return Run(made.header, _labelled(parts, vocabulary_of(loaded.tokenizer), set(made.prompt)))
+
+
+def prepare(loaded: Loaded, request: Request, memory: dict[str, Any] | None = None) -> Prepared:
+    """Check a request and build what it needs: the target's cache, the drafter, the prompt's ids; see `start`."""
     request, family = check(request)
     vocabulary = vocabulary_of(loaded.tokenizer)
     prompt = encode_prompt(loaded, request)
@@ -172,6 +192,7 @@ def start(
         length,
         partial(_open, loaded),
         memory={} if memory is None else memory,
+        open_head=partial(read_head, target_name=loaded.entry.name),
     )
     try:
         drafter = family.build(setup, request.options)
@@ -189,7 +210,7 @@ def start(
         prompt=tuple(prompt),
         tokens=vocabulary.table(prompt),
     )
-    return Run(header, _labelled(decode(target, drafter, prompt, settings, stop), vocabulary, set(prompt)))
+    return Prepared(target, drafter, prompt, settings, header)
 
 
 def _labelled(parts: Iterator[Round | Finish], vocabulary: Vocabulary, seen: set[int]) -> Iterator[Round | Finish]:
@@ -245,6 +266,9 @@ def _open(target: Loaded, name: str) -> Opened:
 # One at a time: visitors may name any model that is here, and memory must not fill with all of them.
 @lru_cache(maxsize=1)
 def _second(name: str, device: str) -> Loaded:
+    if name in CATALOGUE and CATALOGUE[name].source.kind == "head":
+        # Written out of what is here already, in a second; nothing is downloaded.
+        fetch(name)
     return load_any(name, device)
 
 

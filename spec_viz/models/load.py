@@ -13,8 +13,8 @@ import torch
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 
+from spec_viz.engine.pack import pack
 from spec_viz.models.catalogue import CATALOGUE, Entry, Source
-from spec_viz.models.pack import pack
 from spec_viz.models.weights import WeightsError, cache_folder, find, folder
 
 # Up to here a model runs in float32 on an accelerator too: it costs little and keeps greedy identity visible.
@@ -44,8 +44,8 @@ def load(
 ) -> Loaded:
     """Load a model of the catalogue from the cache onto a device (the best one here by default).
 
-    On a CPU its linear layers are packed unless `packed` is False or `dtype` isn't float32. Raises WeightsMissing, CannotRollBack, or
-    WeightsError for a device that is not here; fetches nothing.
+    On a CPU its linear layers are packed unless `packed` is False or `dtype` isn't float32. Raises WeightsMissing,
+    CannotRollBack, or WeightsError for a device that is not here; fetches nothing.
     """
     entry = find(name)
     return load_folder(folder(name), entry, torch.device(device) if device else pick_device(), packed, dtype)

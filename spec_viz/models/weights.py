@@ -20,7 +20,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 from platformdirs import user_cache_path
 
-from spec_viz.models.catalogue import CATALOGUE, Entry, Source
+from spec_viz.models.catalogue import CATALOGUE, DEFAULT, Entry, Source
 
 # Raised whenever a conversion writes something else than before, so that caches made earlier are made again.
 RECIPE = 1
@@ -63,6 +63,10 @@ def folder(name: str) -> Path:
         if _converted(own, entry.source):
             return own
         raise WeightsMissing("error.weights_missing", **_by_hand(entry))
+    if entry.source.kind == "head":
+        if _exported(own, entry.source):
+            return own
+        raise WeightsMissing("error.weights_missing_head", **_by_hand(entry), target=DEFAULT)
     for place in (own, _hub_copy(entry.source)):
         if place and _whole(place):
             return place
@@ -126,6 +130,9 @@ def _bring(entry: Entry, cache: Path, hear: Progress, file: Path | None) -> None
     if entry.source.kind == "hub":
         _download_hub(entry, hear)
         return
+    if entry.source.kind == "head":
+        _write_out(entry, cache, hear)
+        return
     # Whoever holds the lock is alone, so any such folder was left by a process that was killed.
     for left in cache.glob(f".{entry.name}.partial-*"):
         shutil.rmtree(left, ignore_errors=True)
@@ -161,6 +168,39 @@ def _converted(place: Path, source: Source) -> bool:
     except (OSError, ValueError, KeyError):
         return False
     return bool(manifest == {"recipe": RECIPE, "sha256": source.sha256, "files": sizes})
+
+
+def _write_out(entry: Entry, cache: Path, hear: Progress) -> None:
+    from spec_viz.models.export import export
+
+    if not is_cached(DEFAULT):
+        raise WeightsMissing("error.weights_missing_head", **_by_hand(entry), target=DEFAULT)
+    hear("save", None)
+    with tempfile.TemporaryDirectory(prefix=f".{entry.name}.partial-", dir=cache) as staging:
+        made = Path(staging) / "made"
+        export(entry.source.place, DEFAULT, made)
+        for path in made.iterdir():
+            path.chmod(0o644)
+        manifest = {"recipe": RECIPE, "head": _head_digest(entry.source)}
+        (made / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
+        shutil.rmtree(cache / entry.name, ignore_errors=True)
+        made.rename(cache / entry.name)
+
+
+def _exported(place: Path, source: Source) -> bool:
+    """Whether what lies there was written out of the head as it is now."""
+    try:
+        manifest = json.loads((place / MANIFEST).read_text(encoding="utf-8"))
+        return bool(manifest == {"recipe": RECIPE, "head": _head_digest(source)} and _whole(place))
+    except (OSError, ValueError):
+        return False
+
+
+def _head_digest(source: Source) -> str:
+    from spec_viz.models.heads import HEADS, WEIGHTS
+
+    with (HEADS / source.place / WEIGHTS).open("rb") as read:
+        return hashlib.file_digest(read, "sha256").hexdigest()
 
 
 def _storage(problem: OSError, entry: Entry) -> WeightsError:

@@ -18,13 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from filelock import FileLock, Timeout
 from torch import Tensor
-from transformers.cache_utils import Cache, CacheLayerMixin
 
-from spec_viz.engine.cache import crop, growing, new_cache
 from spec_viz.engine.draws import Draws
+from spec_viz.engine.rows import Rows
 from spec_viz.engine.warp import Warp
 from spec_viz.lab.run import Request, conditions, encode_prompt, end_tokens
 from spec_viz.models.load import Loaded
@@ -45,8 +43,6 @@ TEMPERATURE = 0.8
 ROWS_PER_SHARD = 256
 # A loop is looked for once in so many tokens.
 LOOK = 16
-# Keys and values have room in steps of this many tokens.
-ROOM = 64
 # More prompts than anybody will write; keeps the seeds of different corpora apart.
 SEEDS = 1_000_000
 
@@ -81,144 +77,6 @@ class Plan:
     seed: int = 0
 
 
-# ---------------------------------------------------------------- a cache whose rows come and go
-
-
-class RowsLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
-    """One layer's keys and values (batch, heads, room, head_dim); each row is filled from 0 up to its own length.
-
-    Nothing is padded on the left, so a row's entries never move, and a new prompt takes over the place of a finished
-    one without touching the others.
-    """
-
-    is_croppable = False
-    is_sliding = False
-
-    keys: Tensor
-    values: Tensor
-
-    def __init__(self, rows: Rows) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self._rows = rows
-
-    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        self.keys = key_states.new_zeros((self._rows.batch, key_states.shape[1], 0, key_states.shape[-1]))
-        self.values = value_states.new_zeros((self._rows.batch, value_states.shape[1], 0, value_states.shape[-1]))
-        self.is_initialized = True
-
-    def make_room(self, length: int) -> None:
-        """Grow so that `length` entries fit."""
-        room = self.keys.shape[2]
-        if length <= room:
-            return
-        more = -(-length // ROOM) * ROOM - room
-        # Zeros, not whatever lies there: a masked entry still meets the softmax's 0 in a product, and 0 × NaN is NaN.
-        self.keys = torch.nn.functional.pad(self.keys, (0, 0, 0, more))
-        self.values = torch.nn.functional.pad(self.values, (0, 0, 0, more))
-
-    def fill(self, row: int, keys: Tensor, values: Tensor) -> None:
-        """Give a row the entries (1, heads, n, head_dim) of its prompt."""
-        if not self.is_initialized:
-            self.lazy_initialization(keys, values)
-        self.make_room(keys.shape[2])
-        self.keys[row, :, : keys.shape[2]] = keys[0]
-        self.values[row, :, : keys.shape[2]] = values[0]
-
-    def move(self, source: int, target: int, length: int) -> None:
-        """Copy a row's first `length` entries to another row."""
-        for states in (self.keys, self.values):
-            states[target, :, :length] = states[source, :, :length]
-
-    def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
-        """Write one entry (rows, heads, 1, head_dim) a row, each at its row's length; all entries up to the longest."""
-        at = self._rows.at
-        rows, end = torch.arange(len(at), device=at.device), self._rows.end
-        self.make_room(end)
-        self.keys[rows, :, at] = key_states[:, :, 0]
-        self.values[rows, :, at] = value_states[:, :, 0]
-        return self.keys[: len(at), :, :end], self.values[: len(at), :, :end]
-
-    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        return self._rows.end, 0
-
-    def get_seq_length(self) -> int:
-        return self._rows.end - 1
-
-    def get_max_length(self) -> int:
-        return -1
-
-
-class Rows:
-    """A batch of independent texts in one model: prompts are read one by one, tokens are fed to all rows at once."""
-
-    def __init__(self, model: Any, batch: int) -> None:
-        self.model = model
-        self.batch = batch
-        self.lengths: list[int] = []
-        self.at = torch.zeros(0, dtype=torch.long)
-        self.end = 0
-        self._layers = [RowsLayer(self) for _ in range(model.config.num_hidden_layers)]
-        self._cache = Cache(layers=[*self._layers])
-        self._prompt: list[int] = []
-        self._prompt_cache = new_cache()
-
-    @torch.inference_mode()
-    def read(self, prompt: Sequence[int]) -> Tensor:
-        """Begin a row behind the others with a prompt; logits (1, V), float32, of what follows it.
-
-        What it has in common with the prompt before is not computed again: the chat template's words make up a quarter
-        of a prompt here.
-        """
-        known = min(_common(self._prompt, prompt), len(prompt) - 1)
-        crop(self._prompt_cache, known)
-        self._prompt = list(prompt)
-        ids = torch.tensor([self._prompt[known:]], device=self.model.device)
-        # Head and body apart: a slice of a longer pass would cost the head a copy of its whole matrix (70 ms in bf16).
-        hidden = self.model.model(input_ids=ids, cache=self._prompt_cache, use_cache=True).last_hidden_state
-        for mine, its in zip(self._layers, growing(self._prompt_cache), strict=True):
-            mine.fill(len(self.lengths), its.keys[:, :, : its.length], its.values[:, :, : its.length])
-        self.lengths.append(len(prompt))
-        logits: Tensor = self.model.lm_head(hidden[0, -1:]).float()
-        return logits
-
-    @torch.inference_mode()
-    def feed(self, tokens: Sequence[int]) -> Tensor:
-        """Append a token to every row; logits (rows, V), float32."""
-        device = self.model.device
-        self.at = torch.tensor(self.lengths, device=device)
-        self.end = max(self.lengths) + 1
-        # Additive and float, as in the engine: a bool mask is silently wrong under eager attention.
-        mask = torch.zeros(len(tokens), self.end, dtype=self.model.dtype, device=device)
-        hidden = torch.arange(self.end, device=device) > self.at[:, None]
-        mask.masked_fill_(hidden, torch.finfo(self.model.dtype).min)
-        out = self.model(
-            input_ids=torch.tensor(tokens, device=device)[:, None],
-            position_ids=self.at[:, None],
-            attention_mask=mask[:, None, None],
-            cache=self._cache,
-            use_cache=True,
-        )
-        self.lengths = [length + 1 for length in self.lengths]
-        logits: Tensor = out.logits[:, -1].float()
-        return logits
-
-    @torch.inference_mode()
-    def drop(self, row: int) -> None:
-        """Forget a row; the last one takes its place."""
-        last = len(self.lengths) - 1
-        if row != last:
-            for layer in self._layers:
-                layer.move(last, row, self.lengths[last])
-        self.lengths[row] = self.lengths[last]
-        self.lengths.pop()
-
-
-def _common(one: Sequence[int], other: Sequence[int]) -> int:
-    """How many ids two texts begin with in common."""
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((place for place, (mine, its) in pairs if mine != its), min(len(one), len(other)))
-
-
 # ---------------------------------------------------------------- answers
 
 
@@ -248,7 +106,7 @@ def answer(
             return None
         if waiting and len(active) < plan.batch:
             fresh = [waiting.popleft()]
-            logits = pool.read(fresh[0].job.ids)
+            logits, _ = pool.read(fresh[0].job.ids)
             active += fresh
         else:
             fresh = active

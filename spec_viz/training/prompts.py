@@ -6,7 +6,7 @@ seed, no order and no later task ever moves one of them into a training set.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 
@@ -50,3 +50,12 @@ def make_prompts(seed: int = 0, per_task: int = PER_TASK) -> list[Prompt]:
             texts[write(pen)] = None
         prompts += [Prompt(task, text) for text in texts]
     return Pen("order", seed).some(prompts, len(prompts))
+
+
+def held_out_prompts(tasks: Sequence[str], limit: int, seed: int = 0) -> list[tuple[str, str]]:
+    """(task, text) of the first `limit` held-out prompts of each task, in the order of the tasks."""
+    found: dict[str, list[str]] = {task: [] for task in tasks}
+    for prompt in make_prompts(seed):
+        if prompt.held_out and prompt.task in found and len(found[prompt.task]) < limit:
+            found[prompt.task].append(prompt.text)
+    return [(task, text) for task, texts in found.items() for text in texts]

@@ -34,6 +34,8 @@ Ids = NDArray[np.uint16]
 FINISHES: tuple[Finish, ...] = get_args(Finish)
 SCHEMA = "specviz.corpus/1"
 MANIFEST = "corpus.json"
+# The corpus that our heads were made from.
+CORPUS = Path(__file__).resolve().parents[2] / "assets" / "corpus"
 
 # A tail loops when it holds three rounds of its period and no fewer ids than a short list takes.
 LONGEST_PERIOD = 64

@@ -65,6 +65,22 @@ def test_bench_takes_presets_when_no_questions_are_given(capsys: pytest.CaptureF
 
 
 @needs_model
+def test_concurrency_tells_speed_latency_crossing_and_schedule(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "result.json"
+    command = ["concurrency", "--category", "repeat", "short", "--batch", "1", "2", "--gamma", "2", "--alpha", "0.8"]
+    assert main([*command, "--repeats", "1", "--max-new-tokens", "8", "--out", str(path)]) == 0
+    result = json.loads(path.read_text(encoding="utf-8"))
+    assert (result["schema"], result["kind"]) == ("specviz.result/1", "concurrency")
+    assert {sample["batch"] for sample in result["samples"]} == {1, 2}
+    assert all(schedule["table"][0][0] == 1 for schedule in result["schedules"])
+    said = " ".join(capsys.readouterr().out.split())
+    assert "where it stops paying" in said
+    assert "p95" in said
+
+
+@needs_model
 def test_an_option_that_takes_text_may_be_a_number(tmp_path: Path) -> None:
     out = tmp_path / "run.ndjson"
     command = ["decode", "--prompt", "Hi", "--drafter", "layer_skip", "--set", "skip=25", "--max-new-tokens", "4"]

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
+from spec_viz.engine.rows import Rows
 from spec_viz.lab.run import Request, end_tokens, start
 from spec_viz.models.load import Loaded
-from spec_viz.training.generate import Plan, Row, Rows, answer, generate, plan_jobs
+from spec_viz.training.generate import Plan, Row, answer, generate, plan_jobs
 from spec_viz.training.prompts import Prompt, make_prompts
 from spec_viz.training.shards import read_corpus, read_shard, shard_numbers
 
@@ -88,7 +89,7 @@ def test_a_place_that_is_taken_over_knows_nothing_of_before(tiny: Loaded) -> Non
     assert rows.lengths == [3, 3]
     logits = rows.feed([42, 43])
     for got, tokens in zip(logits, ([20, 21, 41, 42], [30, 31, 32, 43]), strict=True):
-        want = Rows(tiny.model, 1).read(tokens)[0]
+        want = Rows(tiny.model, 1).read(tokens)[0][0]
         assert (got - want).abs().max() < 1e-5
 
 

@@ -22,10 +22,10 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from spec_viz.models import pack as packing
+from spec_viz.engine import pack as packing
+from spec_viz.engine.pack import PackedLinear, can_pack, pack
 from spec_viz.models.catalogue import CATALOGUE, DEFAULT, table
 from spec_viz.models.load import CannotRollBack, check_cache, load, load_folder, pick_device, pick_dtype, set_threads
-from spec_viz.models.pack import PackedLinear, can_pack, pack
 from spec_viz.models.weights import WeightsError, WeightsMissing
 
 CPU = torch.device("cpu")

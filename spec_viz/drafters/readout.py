@@ -1,0 +1,56 @@
+"""A trained head put to work beside its target: read off by the target's own rows, and packed where it helps.
+
+Heads compute in float32 whatever the target's dtype is; what they take from the target is brought to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
+
+from torch import Tensor, nn
+
+from spec_viz.drafters.head import Head, embedding_rows, output_rows, spread
+from spec_viz.engine.pack import pack
+
+Placed = TypeVar("Placed")
+# By target, so that what was made for it goes when the target goes.
+_PLACED: WeakKeyDictionary[Any, dict[Head, Any]] = WeakKeyDictionary()
+
+
+class Readout(nn.Module):
+    """The target's output rows of a draft vocabulary: states (n, d) to logits (n, V) over the target's vocabulary."""
+
+    def __init__(self, model: Any, ids: Tensor) -> None:
+        super().__init__()
+        self._ids = ids.to(model.device)
+        self._width = len(embedding_rows(model))
+        rows = output_rows(model, self._ids).float()
+        self.rows = nn.Linear(rows.shape[1], rows.shape[0], bias=False, device="meta")
+        self.rows.weight = nn.Parameter(rows, requires_grad=False)
+
+    def forward(self, states: Tensor) -> Tensor:
+        """(n, d) → (n, V)."""
+        return spread(self.rows(states), self._ids, self._width)
+
+
+def placed(head: Head, model: Any, make: Callable[[Head, Any], Placed]) -> Placed:
+    """What `make` builds of a head for a target: built once, so that a run need not wait for it again."""
+    known = _PLACED.setdefault(model, {})
+    if head not in known:
+        known[head] = make(head, model)
+    made: Placed = known[head]
+    return made
+
+
+def settle(module: nn.Module, model: Any) -> None:
+    """Bring a head's module to the target's device, for inference only; on a CPU its linear layers are packed."""
+    module.to(model.device).eval().requires_grad_(False)
+    if model.device.type == "cpu":
+        pack(module)
+
+
+def weights_of(head: Head) -> dict[str, Tensor]:
+    """A head's own tensors, without the maps between the vocabularies."""
+    return {name: tensor for name, tensor in head.tensors.items() if name not in ("d2t", "t2d")}

@@ -1,0 +1,74 @@
+"""The small independent language model as it is trained: distilled on what the target wrote (algorithms §4.4, §12).
+
+It reads tokens through the target's embedding and a learned narrowing, and is read through the target's output rows and
+a learned widening. Both products make an ordinary Llama of it, and neither needs storing.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+from transformers import LlamaConfig, LlamaModel
+
+from spec_viz.training.batches import Batch
+from spec_viz.training.lesson import Marks, mark, prepare, take
+from spec_viz.training.vocabulary import DraftVocabulary
+
+# Four ninths of SmolLM2's width: its output matrix is then a tenth of the target's work.
+HEADS = 4
+LAYERS = 3
+
+
+def small_config(target: LlamaConfig) -> LlamaConfig:
+    """A Llama of few heads and layers, with the target's vocabulary and heads of the target's size."""
+    head_dim = target.hidden_size // target.num_attention_heads
+    heads = min(HEADS, target.num_attention_heads // 2)
+    width = heads * head_dim
+    return LlamaConfig(
+        vocab_size=target.vocab_size,
+        hidden_size=width,
+        intermediate_size=3 * width,
+        num_hidden_layers=LAYERS,
+        num_attention_heads=heads,
+        num_key_value_heads=max(1, heads // 2),
+        head_dim=head_dim,
+        max_position_embeddings=target.max_position_embeddings,
+        rms_norm_eps=target.rms_norm_eps,
+        rope_parameters=target.rope_parameters,
+        bos_token_id=target.bos_token_id,
+        eos_token_id=target.eos_token_id,
+        pad_token_id=target.pad_token_id,
+        tie_word_embeddings=False,
+    )
+
+
+class DraftModelLearner(nn.Module):
+    """The small model between the target's frozen embedding (V, d) and its output rows (Vd, d)."""
+
+    slots = 1
+
+    def __init__(self, config: LlamaConfig, vocabulary: DraftVocabulary, embedding: Tensor, output: Tensor) -> None:
+        super().__init__()
+        self.narrow = nn.Linear(embedding.shape[1], config.hidden_size, bias=False)
+        self.widen = nn.Linear(config.hidden_size, output.shape[1], bias=False)
+        self.body = LlamaModel(config)
+        # Its own table is never read: tokens come in through the target's.
+        self.body.set_input_embeddings(nn.Embedding(1, 1, _freeze=True))
+        self._vocabulary, self._embedding, self._output = vocabulary, embedding, output
+        # A target's embedding is small beside what a layer's residual carries.
+        self._size = float(embedding.std())
+
+    def forward(self, batch: Batch) -> Marks:
+        """Teacher-forced over a batch: what it says of each token of the answers but the first."""
+        lesson = prepare(batch, self._vocabulary, self.slots)
+        embedded = self.narrow(self._embedding[batch.ids] / self._size)
+        # Padding stands behind, where causal attention never looks.
+        states = self.body(inputs_embeds=embedded, use_cache=False).last_hidden_state
+        # Anchor t knows x_{t+1}: that is this model's position t + 1.
+        loss, sums = mark(lesson, 0, take(self.widen(states), lesson.rows + 1), self._output)
+        alpha, agree, weight = sums[:, None]
+        return Marks(loss / weight[0].clamp(min=1), alpha, agree, weight)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Its own weights: the body's under Llama's names, and both projections, `narrow` made for raw embeddings."""
+        body = {f"model.{name}": value for name, value in self.body.state_dict().items() if "embed_tokens" not in name}
+        return body | {"narrow.weight": self.narrow.weight / self._size, "widen.weight": self.widen.weight}
