@@ -14,6 +14,7 @@ const ROW = 34;
 const BAR = 27;
 const HEAD = 58;
 const TARGET = { width: 232, height: HEAD + LEVELS.length * ROW + 6 };
+const DRAFTER = { width: 340, height: 276 };
 const CELL = { width: 74, bar: 58, height: 26 };
 const SHOWN = 4; // drafts that are drawn; of more, the first two and the last
 
@@ -73,7 +74,7 @@ function tell(drafter, trace, { boot, words }) {
   const sentence = [
     reads.length ? t('anatomy.said', { drafter: title, reads: list }) : t('anatomy.said.nothing', { drafter: title }),
     drafts ? t('anatomy.said.order', { order, steps }) : `${order}.`,
-    drafts ? t('anatomy.said.body', { body }) : '',
+    drafts ? t(`anatomy.said.${anatomy.body}`) : '',
   ];
   const target = trace?.meta.target ?? boot.targets[0]?.name;
   const own = `anatomy.note.${drafter.name}`;
@@ -135,11 +136,11 @@ function provenance({ provenance: papers }, words) {
   const parts = [
     parameters ? t('anatomy.provenance.parameters', { millions: words.number(parameters / 1e6, 1) }) : '',
     shards ? t(learned, { shards }) : '',
-    agree.length ? t('anatomy.provenance.agree', { rates }) : '',
-    alpha === null ? '' : t('anatomy.provenance.live', { alpha: words.number(alpha, 2), prompts: prompts ?? '?' }),
-    licence ? t('anatomy.provenance.licence', { licence }) : '',
+    alpha === null ? '' : t('anatomy.provenance.live', { alpha: words.number(alpha, 2), prompts }),
+    alpha === null && agree.length ? t('anatomy.provenance.agree', { rates }) : '',
+    licence ?? '',
   ];
-  return t('anatomy.provenance', { parts: parts.filter(Boolean).join('; ') });
+  return t('anatomy.provenance', { parts: parts.filter(Boolean).join(', ') });
 }
 
 // ------------------------------------------------------------ in numbers
@@ -168,12 +169,13 @@ function numbersOf(drafter, trace, cost, { words }) {
   if (passes === null) add('anatomy.number.passes', t('anatomy.number.most', { gamma: trace.meta.gamma }), '', 'computed');
   else if (drafting.length) {
     const whole = passes % drafting.length === 0;
-    add('anatomy.number.passes', words.number(passes / drafting.length, whole ? 0 : 2), `${passes} / ${drafting.length}`, 'computed');
+    const fraction = passes ? `${passes} / ${drafting.length}` : '';
+    add('anatomy.number.passes', words.number(passes / drafting.length, whole ? 0 : 2), fraction, 'computed');
   }
   if (passes && spent !== null && passes !== drafted)
-    add('anatomy.number.per_pass', ms(spent / passes), `${words.number(spent, digits(spent))} / ${passes}`, origin);
+    add('anatomy.number.per_pass', ms(spent / passes), `${ms(spent)} / ${passes}`, origin);
   if (drafted && spent !== null)
-    add('anatomy.number.per_token', ms(spent / drafted), `${words.number(spent, digits(spent))} / ${drafted}`, origin);
+    add('anatomy.number.per_token', ms(spent / drafted), `${ms(spent)} / ${drafted}`, origin);
   if (cost) add('number.c', words.number(cost.value, cost.digits), cost.fraction, cost.badge);
   for (const [key, sizes] of [['weights', trace.meta.weight_bytes], ['kv', trace.meta.kv_bytes_per_token]]) {
     if (!isSize(sizes?.drafter)) continue;
@@ -213,8 +215,8 @@ function row(name, value, fraction, mark) {
 
 /** Target left, drafter right: every arrow is straight. */
 function drawAcross(told) {
-  const left = TARGET.width + 98;
-  const width = 680;
+  const left = TARGET.width + 106;
+  const width = left + DRAFTER.width;
   const canvas = frame(width, TARGET.height);
   canvas.append(targetBox(told));
   told.levels.forEach(({ read }, place) => read && canvas.append(arrow(`M${TARGET.width - 12},${mid(place)}H${left}`, left, mid(place), 0)));
@@ -222,19 +224,18 @@ function drawAcross(told) {
     const [x, y] = [TARGET.width - 12, mid(LEVELS.indexOf('middle'))];
     canvas.append(brace(x));
     for (const by of [-2.5, 2.5]) canvas.append(shape('path', { d: `M${x + 10},${y + by}H${left}`, class: 'sv-anatomy-same' }));
-    canvas.append(text(TARGET.width + 54, y - 10, told.t('anatomy.same'), 'sv-anatomy-small', 'middle'));
+    canvas.append(text((x + 10 + left) / 2, y - 10, told.t('anatomy.same'), 'sv-anatomy-small', 'middle'));
   }
-  canvas.append(drafterBox(told, left, 0, width - left, TARGET.height));
+  canvas.append(drafterBox(told, left, 0, TARGET.height));
   return canvas;
 }
 
 /** Target above, drafter below: what is read comes down along the right edge. */
 function drawDown(told) {
-  const width = 340;
   const top = TARGET.height + 46;
   const rail = TARGET.width + 56;
-  const height = 300;
-  const canvas = frame(width, top + height);
+  const height = told.order.name === 'none' ? HEAD : DRAFTER.height;
+  const canvas = frame(DRAFTER.width, top + height);
   canvas.append(targetBox(told));
   const read = told.levels.flatMap((level, place) => (level.read ? [place] : []));
   for (const place of read) canvas.append(shape('path', { d: `M${TARGET.width - 12},${mid(place)}H${rail}`, class: 'sv-anatomy-line' }));
@@ -245,7 +246,7 @@ function drawDown(told) {
     for (const by of [-2.5, 2.5]) canvas.append(shape('path', { d: `M${x + 10},${y + by}H${x + 38 - by}V${top}`, class: 'sv-anatomy-same' }));
     canvas.append(text(x + 26, top - 18, told.t('anatomy.same'), 'sv-anatomy-small', 'end'));
   }
-  canvas.append(drafterBox(told, 0, top, width, height));
+  canvas.append(drafterBox(told, 0, top, height));
   return canvas;
 }
 
@@ -274,7 +275,8 @@ function brace(x) {
   return shape('path', { d: `M${x + 4},${top}H${x + 10}V${bottom}H${x + 4}`, class: 'sv-anatomy-same' });
 }
 
-function drafterBox(told, x, y, width, height) {
+function drafterBox(told, x, y, height) {
+  const { width } = DRAFTER;
   const box = shape('g', { transform: `translate(${x} ${y})` });
   const idle = told.order.name === 'none';
   box.append(
@@ -282,9 +284,8 @@ function drafterBox(told, x, y, width, height) {
     text(16, 24, told.title, 'sv-anatomy-head'),
     text(16, 44, told.body, 'sv-anatomy-small'),
   );
-  if (!idle) {
-    box.append(text(width - 14, 24, told.t('anatomy.time'), 'sv-anatomy-small', 'end'), drawDrafts(told, 16, HEAD));
-  }
+  if (idle) return box;
+  box.append(text(width - 14, 24, told.t('anatomy.time'), 'sv-anatomy-small', 'end'), drawDrafts(told, 16, HEAD));
   const lines = wrap(told.steps.text, 44);
   const first = height - 18 - lines.length * 18;
   box.append(text(16, first, told.order.text, 'sv-anatomy-head'));
@@ -314,8 +315,8 @@ function drawDrafts({ t, order, steps, cells }, x, y) {
 function step(t, cell, place, count) {
   const drop = 32;
   const [left, top] = [place * CELL.width, place * drop];
-  if (cell === null) return [text(left + CELL.bar / 2, top + 18, '…', 'sv-anatomy-head', 'middle')];
   const middle = left + CELL.bar / 2;
+  if (cell === null) return [-1, 0, 1].map((by) => shape('circle', { cx: middle + by * 16, cy: top + 29 + by * 10, r: 2.5, class: 'sv-anatomy-tip' }));
   const parts = [...pass(left, top, CELL.bar, t('anatomy.pass', { n: cell })), draft(middle, top + drop, cell)];
   if (place < count - 1) parts.push(arrow(`M${middle + 16},${top + drop + 13}H${left + CELL.width - 2}`, left + CELL.width - 2, top + drop + 13, 0));
   return parts;

@@ -15,7 +15,7 @@ from spec_viz.training.shards import shard_numbers
 
 @pytest.fixture(autouse=True)
 def small(tiny: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cli, "_load", lambda _name: tiny)
+    monkeypatch.setattr(cli, "_load", lambda _name, _dtype=None: tiny)
 
 
 def test_a_signal_ends_it_and_the_same_command_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
