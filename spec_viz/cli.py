@@ -133,6 +133,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     stats = _command(steps, "stats", run_train_stats, "what a corpus holds, and how much of it repeats itself")
     stats.add_argument("--data", type=Path, required=True, metavar="DIR")
+    live = _command(steps, "measure", run_train_measure, "run every head on held-out prompts; its papers get the rates")
+    live.add_argument("--limit", type=int, default=5, help="prompts a task")
+    live.add_argument("--max-new-tokens", type=int, default=64)
+    live.add_argument("--gamma", type=int, default=4)
+    live.add_argument("--repeats", type=int, default=1)
+    live.add_argument("--out", type=Path, metavar="RESULT.json")
     for name in TRAINED:
         head = _command(
             steps, name, run_train_head, f"make the head {name} from a corpus; goes on where it was stopped"
@@ -491,6 +497,13 @@ def run_bench(options: argparse.Namespace) -> int:
         repeats=options.repeats,
         progress=lambda items: tqdm(items, file=sys.stderr),
     )
+    return _show_bench(options, result)
+
+
+def _show_bench(options: argparse.Namespace, result: dict[str, Any]) -> int:
+    """The record in its file and as JSON, or its table with the conditions under it."""
+    from spec_viz.lab import bench
+
     if options.out:
         options.out.write_text(json.dumps(result, ensure_ascii=False, indent=2), encoding="utf-8")
     if options.json:
@@ -706,6 +719,21 @@ def _slots(held_out: Mapping[str, Mapping[str, list[float]]]) -> list[dict[str, 
         | {f"{kind} {slot}": rate for kind in ("alpha", "agree") for slot, rate in enumerate(rates[kind], 1)}
         for task, rates in held_out.items()
     ]
+
+
+def run_train_measure(options: argparse.Namespace) -> int:
+    """A table like that of `bench`, and the same numbers in each head's papers."""
+    from spec_viz.training.measure import measure_live
+
+    result = measure_live(
+        _load(DEFAULT),
+        options.limit,
+        gamma=options.gamma,
+        max_new_tokens=options.max_new_tokens,
+        repeats=options.repeats,
+        progress=lambda items: tqdm(items, file=sys.stderr),
+    )
+    return _show_bench(options, result)
 
 
 def run_train_stats(options: argparse.Namespace) -> int:

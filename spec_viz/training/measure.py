@@ -24,7 +24,7 @@ def measure_live(
 ) -> dict[str, Any]:
     """Run every head on `limit` held-out prompts of each task and write its live rates into its papers.
 
-    Returns the whole `specviz.result/1` record, of which `lab.bench.rows` makes the table.
+    Returns the whole `specviz.result/1` record; `rows` of the benchmark makes its table.
     """
     questions = [Question(task, text) for task, text in held_out_prompts(TASKS, limit)]
     names = heads()

@@ -3,7 +3,7 @@
 import { h } from '../dom.js';
 
 /** `make(name, body)` fills a body when its question is first opened. `opened` is a Set that is kept. */
-export function makeAsks(names, { words, key, opened, make, drawn }) {
+export function makeAsks(names, { words, opened, make, drawn }) {
   const made = new Set();
   const list = h('div', { class: 'sv-asks' });
   for (const name of names) {
@@ -11,13 +11,13 @@ export function makeAsks(names, { words, key, opened, make, drawn }) {
     const element = h(
       'details',
       { class: 'sv-ask', id: `sv-lab-${name}`, open: opened.has(name) },
-      h('summary', {}, words.t(`${key}.${name}`)),
+      h('summary', {}, words.t(`lab.ask.${name}`)),
       body,
     );
     const open = () => {
       if (!made.has(name)) {
         made.add(name);
-        body.append(h('p', { class: 'sv-ask-text' }, words.t(`${key}.${name}.text`)));
+        body.append(h('p', { class: 'sv-ask-text' }, words.t(`lab.ask.${name}.text`)));
         make(name, body);
       }
       drawn?.(name);

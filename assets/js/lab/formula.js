@@ -106,7 +106,6 @@ export class FormulaRoom {
         h('h2', { class: 'sv-h2' }, t('question.title')),
         makeAsks(ASKS, {
           words,
-          key: 'lab.ask',
           opened: this.#opened,
           make: (name, body) => this.#make(name, body),
           drawn: () => this.draw(),

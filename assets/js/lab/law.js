@@ -50,7 +50,7 @@ export class LawRoom {
         'section',
         { class: 'sv-section' },
         h('h2', { class: 'sv-h2' }, t('question.title')),
-        makeAsks(ASKS, { words: this.#host.words, key: 'lab.ask', opened: this.#opened, make: (name, body) => this.#make(name, body) }),
+        makeAsks(ASKS, { words: this.#host.words, opened: this.#opened, make: (name, body) => this.#make(name, body) }),
       ),
     );
     this.#drag(drag);
