@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,7 +17,7 @@ from spec_viz.drafters.early_exit import first_layers
 from spec_viz.drafters.model import ModelDrafter
 from spec_viz.drafters.none import NoDrafter
 from spec_viz.drafters.prompt_lookup import PromptLookup
-from spec_viz.drafters.registry import families
+from spec_viz.drafters.registry import Family, families
 from spec_viz.drafters.scripted import Scripted
 from spec_viz.engine.decode import Settings, decode
 from spec_viz.engine.length import Fixed
@@ -29,10 +29,13 @@ from spec_viz.engine.warp import Warp
 from spec_viz.lab.law import LawTest, TableModel, compare_counts, one_thread
 from spec_viz.lab.run import Request, encode_prompt, encoder, start
 from spec_viz.models.load import Loaded
+from spec_viz.models.readiness import standing
 
 TOP_K = 8
 HORIZON = 4
 GAMMA = 2
+# Nodes of a drafted tree: on a CPU a pass over many more costs as much as several.
+TREE = 12
 # Sequences rarer than this are one cell with their neighbours: their prefixes need no pass of their own.
 RARE = 1e-3
 COLUMNS = 2048
@@ -89,14 +92,24 @@ def model_tests(
     loaded: Loaded, rounds: int, drafters: Sequence[str] | None = None, rules: Sequence[str] | None = None
 ) -> list[LawTest]:
     """Chi-square with remembered prefixes, greedy identity and keyed identity, for every drafter and fitting rule."""
-    ready = [family.name for family in families().values() if not family.needs_weights]
+    ready = [family.name for family in families().values() if standing(family, loaded.entry.name).ready]
     chosen = [name for name in ready if drafters is None or name in drafters]
     tests = list(_sampled(loaded, rounds, chosen, rules))
     for name in chosen:
-        tests.append(_greedy_identity(loaded, name))
-        if families()[name].drafts == "one_hot":
-            tests.append(_keyed_identity(loaded, name))
+        family = families()[name]
+        for options in _forms(family):
+            tests.append(_greedy_identity(loaded, name, options))
+            # Best guesses are one-hot drafts too.
+            if family.drafts == "one_hot" or family.head:
+                tests.append(_keyed_identity(loaded, name, options))
     return tests
+
+
+def _forms(family: Family) -> list[dict[str, Any]]:
+    """Options under which a drafter is compared: its own, a tree where it can grow one, a script where it needs one."""
+    if family.name == "scripted":
+        return [{"script": " the answer is | and then"}]
+    return [{}, {"tree": TREE}] if any(knob.name == "tree" for knob in family.knobs) else [{}]
 
 
 def _sampled(loaded: Loaded, rounds: int, names: Sequence[str], rules: Sequence[str] | None) -> Iterator[LawTest]:
@@ -159,29 +172,27 @@ def _cell(tokens: tuple[int, ...], law: dict[tuple[int, ...], float]) -> tuple[i
     return tokens
 
 
-def _request(name: str, prompt: str) -> Request:
-    options = {"script": " the answer is | and then"} if name == "scripted" else {}
-    return Request(prompt, drafter=name, options=options, max_new_tokens=32)
-
-
-def _greedy_identity(loaded: Loaded, name: str) -> LawTest:
+def _greedy_identity(loaded: Loaded, name: str, options: dict[str, Any]) -> LawTest:
     """Our greedy ids against transformers' own generate; any difference counts."""
     rounds = wrong = 0
     for prompt in IDENTITY_PROMPTS:
-        trace = start(loaded, _request(name, prompt)).collect()
+        request = Request(prompt, name, options, rule="match" if "tree" in options else None, max_new_tokens=32)
+        trace = start(loaded, request).collect()
         rounds += len(trace.rounds)
         ids = torch.tensor([trace.prompt], device=loaded.device)
         out = loaded.model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=32, do_sample=False)
         wrong += trace.output != tuple(out[0, ids.shape[1] :].tolist())
-    return LawTest(f"greedy = transformers.generate · {name}", rounds, float(wrong), None, wrong == 0)
+    form = f"{name} (tree)" if "tree" in options else name
+    return LawTest(f"greedy = transformers.generate · {form}", rounds, float(wrong), None, wrong == 0)
 
 
-def _keyed_identity(loaded: Loaded, name: str) -> LawTest:
+def _keyed_identity(loaded: Loaded, name: str, options: dict[str, Any]) -> LawTest:
     """With keyed draws a one-hot drafter writes the baseline's own text at temperature 0.8."""
     rounds = wrong = 0
     for seed, prompt in enumerate(IDENTITY_PROMPTS):
-        request = replace(_request(name, prompt), temperature=0.8, seed=seed)
+        request = Request(prompt, name, options, rule="match", temperature=0.8, seed=seed, max_new_tokens=32)
         trace = start(loaded, request).collect()
         rounds += len(trace.rounds)
         wrong += trace.output != start(loaded, request.baseline()).collect().output
-    return LawTest(f"T = 0.8 text = baseline's · {name}", rounds, float(wrong), None, wrong == 0)
+    form = f"{name} (tree)" if "tree" in options else name
+    return LawTest(f"T = 0.8 text = baseline's · {form}", rounds, float(wrong), None, wrong == 0)

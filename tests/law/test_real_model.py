@@ -23,6 +23,7 @@ from spec_viz.content.presets import load_presets
 from spec_viz.drafters.registry import families
 from spec_viz.lab.run import Request, end_tokens, start
 from spec_viz.models.load import Loaded, load
+from spec_viz.models.readiness import standing
 from spec_viz.models.weights import is_cached
 
 pytestmark = [
@@ -77,7 +78,7 @@ def margin(loaded: Loaded, tokens: tuple[int, ...]) -> float:
     return float(best[0] - best[1])
 
 
-@pytest.mark.parametrize("drafter", [family.name for family in families().values() if not family.needs_weights])
+@pytest.mark.parametrize("drafter", [family.name for family in families().values() if standing(family).ready])
 def test_greedy_ids_are_transformers_own(
     loaded: Loaded,
     plain: Greedy,
