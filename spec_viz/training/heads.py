@@ -83,7 +83,9 @@ class Recipe:
 
 def _eagle3(work: Workshop) -> nn.Module:
     config = work.loaded.model.config
-    return Eagle3Learner(config, work.vocabulary, work.embedding, work.output, work.scale, slots=4)
+    learner = Eagle3Learner(config, work.vocabulary, work.embedding, work.output, work.scale, slots=3)
+    learner.start_from(work.loaded.model)
+    return learner
 
 
 def _keep_eagle3(work: Workshop, learner: Eagle3Learner) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -111,9 +113,11 @@ def _keep_draft_model(_: Workshop, learner: DraftModelLearner) -> tuple[dict[str
 
 
 RECIPES: dict[str, Recipe] = {
-    "draft_model": Recipe(Course(4, rate=2e-3), _draft_model, _keep_draft_model),
-    "eagle3": Recipe(Course(5, rate=1e-3), _eagle3, _keep_eagle3, lambda name: "proj" in name or name == "fc.weight"),
-    "medusa": Recipe(Course(2, rate=1e-3), _medusa, _keep_medusa),
+    "draft_model": Recipe(Course(4, budget=3000, rate=2e-3), _draft_model, _keep_draft_model),
+    "eagle3": Recipe(
+        Course(3, budget=3000, rate=1e-3), _eagle3, _keep_eagle3, lambda name: "proj" in name or name == "fc.weight"
+    ),
+    "medusa": Recipe(Course(2, budget=3000, rate=1e-3), _medusa, _keep_medusa),
 }
 NAMES = ("bigram", *RECIPES)
 
