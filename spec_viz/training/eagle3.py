@@ -7,7 +7,6 @@ attends as it will when it drafts: to the true pairs up to t, and to its own ear
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,8 +19,6 @@ from spec_viz.training.vocabulary import DraftVocabulary
 
 # What a step counts against the one before it.
 DECAY = 0.8
-# What is left of the random start where the head begins from the target's own layer.
-NOISE = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +30,7 @@ class Steps:
 
 
 class Eagle3Learner(nn.Module):
-    """An EAGLE-3 head with the frozen tables it reads tokens and states through.
+    """An EAGLE-3 head between the frozen tables it reads through; `norm` (d,) is the target's last, to begin with.
 
     `scale` (layers, d) is the size of each channel of the features: a target's channels differ a thousandfold, and the
     optimiser would learn the largest ones first. `fold` gives the head that reads raw features.
@@ -45,12 +42,16 @@ class Eagle3Learner(nn.Module):
         vocabulary: DraftVocabulary,
         embedding: Tensor,
         output: Tensor,
+        norm: Tensor,
         scale: Tensor,
         slots: int,
     ) -> None:
         super().__init__()
         self.head = Eagle3(config, len(scale))
         self.slots = slots
+        # Its states are read through the target's rows, so they had better be of the size that those expect.
+        with torch.no_grad():
+            self.head.norm.weight.copy_(norm)
         self._vocabulary = vocabulary
         self._embedding, self._output, self._scale = embedding, output, scale
 
@@ -99,32 +100,6 @@ class Eagle3Learner(nn.Module):
             found = found + weights[..., scores.shape[-1] + step, None] * value.repeat_interleave(share, 1)
         out: Tensor = attention.o_proj(found.transpose(1, 2).flatten(2))
         return out
-
-    @torch.no_grad()
-    def start_from(self, target: Any) -> None:
-        """Begin as the target's last layer over its high features, with a little noise for what is new to it.
-
-        Such a head says again what the target says of the next token; it has to learn to look one token further, but
-        not how states become words. After 60 batches its loss was a fifth below that of a random start.
-        """
-        last, layer, d = target.model.layers[-1], self.head.midlayer, self.head.fc.out_features
-        for mine, its in (
-            (layer.mlp.gate_proj, last.mlp.gate_proj),
-            (layer.mlp.up_proj, last.mlp.up_proj),
-            (layer.mlp.down_proj, last.mlp.down_proj),
-            (layer.self_attn.o_proj, last.self_attn.o_proj),
-            (layer.hidden_norm, last.input_layernorm),
-            (layer.post_attention_layernorm, last.post_attention_layernorm),
-            (self.head.norm, target.model.norm),
-        ):
-            mine.weight.copy_(its.weight)
-        for name in ("q_proj", "k_proj", "v_proj"):
-            # Its inputs are [embedding; state], those of the target's layer the state alone.
-            mine = getattr(layer.self_attn, name)
-            mine.weight.mul_(NOISE)
-            mine.weight[:, d:] += getattr(last.self_attn, name).weight
-        self.head.fc.weight.mul_(NOISE)
-        self.head.fc.weight[:, -d:] += torch.diag(self._scale[-1])
 
     def fold(self) -> dict[str, Tensor]:
         """The head's tensors, reading features as the target gives them."""

@@ -83,9 +83,8 @@ class Recipe:
 
 def _eagle3(work: Workshop) -> nn.Module:
     config = work.loaded.model.config
-    learner = Eagle3Learner(config, work.vocabulary, work.embedding, work.output, work.scale, slots=3)
-    learner.start_from(work.loaded.model)
-    return learner
+    norm = work.loaded.model.model.norm.weight.float()
+    return Eagle3Learner(config, work.vocabulary, work.embedding, work.output, norm, work.scale, slots=3)
 
 
 def _keep_eagle3(work: Workshop, learner: Eagle3Learner) -> tuple[dict[str, Any], dict[str, Tensor]]:

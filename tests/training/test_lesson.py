@@ -99,7 +99,7 @@ def learners() -> dict[str, nn.Module]:
     table = torch.randn(V, D, generator=torch.Generator().manual_seed(4))
     torch.manual_seed(0)
     return {
-        "eagle3": Eagle3Learner(CONFIG, words, table, table[words.ids], torch.ones(LAYERS, D), slots=3),
+        "eagle3": Eagle3Learner(CONFIG, words, table, table[words.ids], torch.ones(D), torch.ones(LAYERS, D), slots=3),
         "medusa": MedusaLearner(words, table[words.ids], slots=3),
         "draft_model": DraftModelLearner(small_config(CONFIG), words, table, table[words.ids]),
     }
