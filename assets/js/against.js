@@ -7,7 +7,7 @@ export const MOST_RIVALS = 3;
 
 /** The drafters one can compare with. Plain decoding runs by the race; a drafter whose draft is typed has no default. */
 export function comparable(boot) {
-  return boot.drafters.filter(({ name, knobs }) => name !== 'none' && !knobs.some((knob) => knob.kind === 'text'));
+  return boot.drafters.filter(({ name, knobs }) => name !== 'none' && !knobs.some((knob) => knob.name === 'script'));
 }
 
 /** The chosen ones, without the drafter that runs anyway. */

@@ -2,6 +2,7 @@
 
 import { mountControls } from './controls.js';
 import { h, newId, say } from './dom.js';
+import { SCRIPT } from './state.js';
 
 /** actions = {run(), stop(), preset(name)}. */
 export function mountComposer(root, { boot, state, words }, actions) {
@@ -172,7 +173,7 @@ function makeDraft(state, words) {
     grow(input);
   });
   const draw = () => {
-    element.hidden = !state.drafter?.knobs.some((knob) => knob.kind === 'text');
+    element.hidden = !state.drafter?.knobs.some((knob) => knob.name === SCRIPT);
     if (input.value !== state.get('script')) input.value = state.get('script');
     grow(input);
   };

@@ -6,6 +6,7 @@
 import { againstControl } from './against.js';
 import { h, newId, say } from './dom.js';
 import { ruleControls } from './rules.js';
+import { SCRIPT } from './state.js';
 
 /** What each control is; ranges come from the same table that checks the address. */
 const RUN = [
@@ -81,7 +82,7 @@ export function mountControls(root, { boot, state, words }) {
   let knobControls = [];
   const drawKnobs = () => {
     const drafter = state.drafter;
-    const shown = (drafter?.knobs ?? []).filter((knob) => knob.kind !== 'text');
+    const shown = (drafter?.knobs ?? []).filter((knob) => knob.name !== SCRIPT);
     if (knobbed !== drafter?.name) {
       knobbed = drafter?.name;
       knobControls = shown.map((knob) => knobControl(drafter, knob, { state, words }));
@@ -240,6 +241,22 @@ function knobControl(drafter, knob, { state, words }) {
       write: (value) => setPair(drafter, knob, value, state),
     };
     return rangeOrNumber(knob.name, 'range', spec, { state, words, label, help });
+  }
+  if (knob.kind === 'text') {
+    const field = h('input', {
+      class: 'sv-number-input',
+      type: 'text',
+      maxlength: 64,
+      spellcheck: 'false',
+      // What is left empty is what the knob has by itself.
+      onChange: () => state.setOption(knob.name, field.value.trim() || knob.default),
+    });
+    const framed = frame(knob.name, label, field, { state, words, help });
+    const draw = () => {
+      field.value = state.options[knob.name];
+      framed.draw();
+    };
+    return { element: framed.element, draw };
   }
   const select = h('select', { class: 'sv-select', onChange: () => state.setOption(knob.name, select.value) });
   select.append(...knob.choices.map((name) => h('option', { value: name })));

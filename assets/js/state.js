@@ -8,6 +8,8 @@ import { FAULTS } from './break.js';
 import { KNOBS, ROOMS } from './lab/settings.js';
 import { LANGUAGES, preferredLanguage } from './words.js';
 
+/** The one knob that is a text of the visitor's own, with a box under the prompt. */
+export const SCRIPT = 'script';
 export const THEMES = Object.freeze(['auto', 'light', 'dark']);
 /** Everything a teacher may take away with ?hide=a,b,c. */
 export const HIDEABLE = Object.freeze([
@@ -70,12 +72,15 @@ const few = (known, most) => ({
   read: (value) => [...new Set(names(known).read(value))].slice(0, most),
   write: names(known).write,
 });
+/** Commas part the options, so a list of layers is written with semicolons. */
 const options = () => ({
   read: (value) =>
-    Object.fromEntries([...value.matchAll(/(\w{1,32}):([\w.-]{1,32})(?:,|$)/g)].map(([, name, set]) => [name, set])),
+    Object.fromEntries(
+      [...value.matchAll(/(\w{1,32}):([\w./;-]{1,64})(?:,|$)/g)].map(([, name, set]) => [name, set.replaceAll(';', ',')]),
+    ),
   write: (value) =>
     Object.entries(value)
-      .map(([name, set]) => `${name}:${set}`)
+      .map(([name, set]) => `${name}:${String(set).replaceAll(',', ';')}`)
       .join(','),
 });
 
@@ -197,13 +202,13 @@ export class State {
     return clamp(this.#values.strength ?? usual, low, high);
   }
 
-  /** The knobs of the chosen drafter with their values; text knobs come from the script field. */
+  /** The knobs of the chosen drafter with their values; a script comes from its own field. */
   get options() {
     const knobs = this.drafter?.knobs ?? [];
     return Object.fromEntries(
       knobs.map((knob) => [
         knob.name,
-        knob.kind === 'text' ? this.#values.script : (this.#values.options[knob.name] ?? knob.default),
+        knob.name === SCRIPT ? this.#values.script : (this.#values.options[knob.name] ?? knob.default),
       ]),
     );
   }
@@ -333,7 +338,7 @@ export class State {
 function readKnob(knob, value) {
   if (knob.kind === 'choice') return knob.choices.includes(value) ? value : undefined;
   if (knob.kind === 'int') return whole(knob.min, knob.max).read(String(value));
-  return undefined;
+  return knob.name !== SCRIPT && /^[\w.,/-]{1,64}$/.test(value) ? value : undefined;
 }
 
 function clamp(value, low, high) {

@@ -21,7 +21,9 @@ import torch
 
 from spec_viz.lab.metrics import summarise
 from spec_viz.lab.run import Request, Run, conditions, encode_prompt, start
+from spec_viz.models.catalogue import DRAFT
 from spec_viz.models.load import Loaded, load
+from spec_viz.models.weights import fetch
 
 SCHEMA = "specviz.result/1"
 
@@ -110,6 +112,8 @@ def measure(
         methods["transformers · plain"] = partial(_theirs, stock, max_new_tokens, {})
         if "prompt_lookup" in drafters:
             methods["transformers · prompt_lookup"] = partial(_theirs, stock, max_new_tokens, lookup)
+        if "draft_model" in drafters:
+            methods["transformers · assisted"] = partial(_theirs, stock, max_new_tokens, _assisted(gamma))
     timings: list[Timing] = []
     for number, question in enumerate(progress(questions)):
         for repeat in range(repeats):
@@ -170,7 +174,17 @@ class _FirstToken:
         """Nothing is buffered."""
 
 
-def _theirs(loaded: Loaded, tokens: int, options: dict[str, int], question: Question) -> Measured:
+def _assisted(gamma: int) -> dict[str, Any]:
+    """Transformers' own assisted generation by the same draft model, made to draft as many tokens a round as ours."""
+    fetch(DRAFT)
+    assistant = load(DRAFT, packed=False).model
+    told = assistant.generation_config
+    told.num_assistant_tokens, told.num_assistant_tokens_schedule = gamma, "constant"
+    told.assistant_confidence_threshold = 0.0
+    return {"assistant_model": assistant}
+
+
+def _theirs(loaded: Loaded, tokens: int, options: dict[str, Any], question: Question) -> Measured:
     ids = torch.tensor([encode_prompt(loaded, Request(question.prompt, chat=question.chat))], device=loaded.device)
     streamer = _FirstToken()
     out = loaded.model.generate(
@@ -207,6 +221,7 @@ def rows(result: dict[str, Any]) -> list[dict[str, Any]]:
                     "÷ ours · none": _ratio(here, method, "ours · none"),
                     "÷ transformers · plain": _ratio(here, method, "transformers · plain"),
                     "÷ transformers · prompt_lookup": _ratio(here, method, "transformers · prompt_lookup"),
+                    "÷ transformers · assisted": _ratio(here, method, "transformers · assisted"),
                 }
             )
     return table

@@ -117,6 +117,27 @@ def test_the_chosen_rule_its_number_and_the_length_reach_the_run(visit: Visit, l
     expect(page.locator(".sv-board-rule")).to_contain_text(EN("rule.lossy", title=EN("rule.typical")))
 
 
+def test_a_typed_option_is_shown_sent_and_kept_in_the_address(visit: Visit, live: str) -> None:
+    page = ready(visit(f"{live}/?max_new_tokens=3&chat=0&preset=&drafter=layer_skip"))
+    page.locator("details.sv-settings > summary").click()
+    skipped = page.get_by_label(EN("knob.layer_skip.skip"), exact=True)
+    expect(skipped).to_have_value("12-14")
+    skipped.fill("8-9,22")
+    press(page, "Tab")
+    ask(page, "The sea")
+    ended(page, "length")
+    assert kept(page)[0].meta["drafter_options"]["skip"] == "8-9,22"
+    page.reload()
+    ready(page)
+    page.locator("details.sv-settings > summary").click()
+    expect(skipped).to_have_value("8-9,22")
+    # Left empty, it is what the drafter has by itself; the box for a script of one's own is not for this.
+    skipped.fill("")
+    press(page, "Tab")
+    expect(skipped).to_have_value("12-14")
+    expect(page.get_by_label(EN("control.script"), exact=True)).to_be_hidden()
+
+
 def test_an_empty_prompt_is_told_and_nothing_runs(visit: Visit, live: str) -> None:
     page = ready(visit(live))
     ask(page, "  \n ")
