@@ -17,14 +17,19 @@ from typing import Any
 
 import pytest
 import torch
-from transformers.generation.candidate_generator import EarlyExitCandidateGenerator, PromptLookupCandidateGenerator
+from transformers.generation.candidate_generator import (
+    AssistedCandidateGenerator,
+    EarlyExitCandidateGenerator,
+    PromptLookupCandidateGenerator,
+)
 
 from spec_viz.content.presets import load_presets
 from spec_viz.drafters.registry import families
 from spec_viz.lab.run import Request, end_tokens, start
+from spec_viz.models.catalogue import DRAFT
 from spec_viz.models.load import Loaded, load
 from spec_viz.models.readiness import standing
-from spec_viz.models.weights import is_cached
+from spec_viz.models.weights import fetch, is_cached
 
 pytestmark = [
     pytest.mark.slow,
@@ -188,3 +193,33 @@ def test_early_exit_drafts_and_accepts_in_every_round_what_transformers_early_ex
                 compared += 1
     assert compared > 50
     say(capsys, f"early exit: {compared} rounds, drafts and acceptance equal to transformers'")
+
+
+def test_our_draft_model_under_transformers_assisted_generation(
+    loaded: Loaded, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The folder is an ordinary Llama: transformers drafts with it what we draft, and keeps what we keep."""
+    if not standing(families()["draft_model"]).ready:
+        pytest.skip("the draft model has no trained head here")
+    fetch(DRAFT)
+    heard = listen(monkeypatch, AssistedCandidateGenerator)
+    assistant = load(DRAFT, packed=False).model
+    told = assistant.generation_config
+    told.num_assistant_tokens, told.num_assistant_tokens_schedule = GAMMA, "constant"
+    told.assistant_confidence_threshold = 0.0
+    compared = 0
+    for prompt in prompts()[:5]:
+        heard.clear()
+        request = Request(prompt, "draft_model", rule="match", gamma=GAMMA, max_new_tokens=NEW_TOKENS)
+        trace = start(loaded, request).collect()
+        if generate(loaded, trace.prompt, assistant_model=assistant) != trace.output:
+            continue  # a near-tie, told apart by the test above
+        ours = dict(_by_length(trace, end_tokens(loaded)))
+        common = sorted(ours.keys() & heard.keys())
+        assert common, "the two never stood at the same place"
+        last = len(trace.prompt) + NEW_TOKENS - GAMMA
+        for length in [length for length in ours if common[0] <= length < last]:
+            assert ours[length] == heard[length], f"at {length}"
+            compared += 1
+    assert compared > 20
+    say(capsys, f"draft model: {compared} rounds, drafts and acceptance equal to transformers' assisted generation")
