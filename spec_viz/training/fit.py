@@ -99,6 +99,13 @@ def fit(
     return progress
 
 
+def read_curve(folder: Path, points: int = 16) -> list[dict[str, Any]]:
+    """The learning curve of a run: about so many lines of its log, evenly spaced, the last among them."""
+    lines = [json.loads(line) for line in (folder / "log.jsonl").read_text(encoding="utf-8").splitlines()]
+    apart = max(1, len(lines) // points)
+    return lines[::-1][::apart][::-1]
+
+
 def _learn(learner: Learner | nn.Module, optimiser: torch.optim.Optimizer, batch: Any) -> Marks:
     with torch.autocast("cpu", torch.bfloat16):
         marks: Marks = learner(batch)

@@ -26,7 +26,7 @@ from spec_viz.training.draft_model import DraftModelLearner, small_config
 from spec_viz.training.eagle3 import Eagle3Learner
 from spec_viz.training.evaluate import calibrate, evaluate
 from spec_viz.training.features import Corpus, fused_layers, write_features
-from spec_viz.training.fit import Course, Progress, fit
+from spec_viz.training.fit import Course, Progress, fit, read_curve
 from spec_viz.training.generate import quiet
 from spec_viz.training.medusa import MedusaLearner
 from spec_viz.training.shards import MANIFEST
@@ -166,6 +166,7 @@ def train(
         learned = {
             "course": asdict(course),
             "steps": progress.steps,
+            "curve": read_curve(folder),
             "held_out": {task: rates[task].table() for task in sorted(rates)},
         }
     write_head(
