@@ -7,6 +7,7 @@ read is float32. Ids and masks stay as they are.
 from __future__ import annotations
 
 import json
+import os
 import tempfile
 from collections.abc import Collection, Mapping
 from functools import lru_cache
@@ -20,7 +21,8 @@ from torch import Tensor
 from spec_viz.drafters.head import Head
 from spec_viz.models.weights import WeightsError
 
-HEADS = Path(__file__).resolve().parents[2] / "assets" / "heads"
+# `SPECVIZ_HEADS` names another folder: heads of one's own, tried before they replace ours.
+HEADS = Path(os.environ.get("SPECVIZ_HEADS") or Path(__file__).resolve().parents[2] / "assets" / "heads")
 CONFIG, WEIGHTS, PROVENANCE = "config.json", "head.safetensors", "provenance.json"
 # What a repository of the hub takes without large-file storage is 10 MB; a little is left for its own counting.
 LARGEST = 9_500_000
