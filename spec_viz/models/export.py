@@ -26,14 +26,14 @@ CONFIG, MODEL = "config.json", "model.safetensors"
 def export(name: str, target: str, made: Path) -> None:
     """Write the head of this name into a new folder, float32; WeightsError where head or target is missing.
 
-    `draft_model` becomes a LlamaForCausalLM with its tokenizer, `eagle3` a LlamaForCausalLMEagle3 as SafeAILab,
-    SpecForge and vLLM read it. ValueError for a head that has no such layout.
+    `draft_model` becomes a LlamaForCausalLM with its tokenizer, `eagle3` a LlamaForCausalLMEagle3 as SafeAILab
+    published it and vLLM and SGLang read it. ValueError for a head that has no such layout.
     """
     if name not in ("draft_model", "eagle3"):
         raise ValueError(f"{name} has no layout that other programs load; draft_model and eagle3 do.")
     head, place = read_head(name, target), folder(target)
     rows = _embedding(place)
-    config, tensors = _draft_model(head, rows) if name == "draft_model" else _eagle3(head, rows)
+    config, tensors = _draft_model(head, rows) if name == "draft_model" else _eagle3(head, rows, _depth(place))
     made.mkdir(parents=True)
     save_file({key: tensor.contiguous() for key, tensor in tensors.items()}, made / MODEL, {"format": "pt"})
     (made / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
@@ -51,6 +51,11 @@ def _embedding(place: Path) -> Tensor:
     return rows
 
 
+def _depth(place: Path) -> int:
+    """How many layers the target has."""
+    return int(json.loads((place / CONFIG).read_text(encoding="utf-8"))["num_hidden_layers"])
+
+
 def _draft_model(head: Head, rows: Tensor) -> tuple[dict[str, Any], dict[str, Tensor]]:
     tensors = dict(head.tensors)
     narrow, widen = tensors.pop("narrow.weight"), tensors.pop("widen.weight")
@@ -61,9 +66,13 @@ def _draft_model(head: Head, rows: Tensor) -> tuple[dict[str, Any], dict[str, Te
     ), tensors
 
 
-def _eagle3(head: Head, rows: Tensor) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def _eagle3(head: Head, rows: Tensor, depth: int) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    # Where a config names the layers (`eagle_aux_hidden_state_layer_ids`), vLLM 0.32 takes them as those whose input is
+    # fused and SGLang as those whose output is. Where it names none, as SafeAILab's, both take the inputs of these.
+    usual = [2, depth // 2, depth - 3]
+    if list(head.config["layers"]) != usual:
+        raise ValueError(f"Other programs fuse the inputs of layers {usual} and this head {head.config['layers']}.")
     tensors = dict(head.tensors) | {"lm_head.weight": rows[head.draft_ids]}
-    layers = list(head.config["layers"])
     config = {
         **head.config["llama"],
         "architectures": ["LlamaForCausalLMEagle3"],
@@ -73,6 +82,5 @@ def _eagle3(head: Head, rows: Tensor) -> tuple[dict[str, Any], dict[str, Tensor]
         "tie_word_embeddings": False,
         "draft_vocab_size": len(head.draft_ids),
         "target_hidden_size": rows.shape[1],
-        "eagle_config": {"eagle_aux_hidden_state_layer_ids": layers, "use_aux_hidden_state": True},
     }
     return config, tensors

@@ -1,26 +1,45 @@
 """What a vLLM server says of a request: its tokens, and step by step how many drafts it had and kept.
 
-As a program it writes the recording that `test_vllm_ngram.py` reads where no server is at hand:
+As a program it starts a server and writes the recording that is read where none is at hand, of `ngram`, `draft_model`
+or `eagle3`; see `tests/server/vllm.py` for what SPECVIZ_VLLM names:
 
-    SPECVIZ_VLLM=http://127.0.0.1:8000 python -m tests.server.served TOKENS PROMPTS "FLAGS OF THE SERVER"
+    SPECVIZ_VLLM=… python -m tests.server.served NAME
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import httpx
 
 from spec_viz.content.presets import load_presets
+from spec_viz.models import heads
+from spec_viz.models.catalogue import DEFAULT, DRAFT
+from spec_viz.models.export import export
+from spec_viz.models.weights import fetch
+from spec_viz.training.prompts import TASKS, held_out_prompts
+from tests.server.vllm import FLAGS, program, serving
 
-RECORDED = Path(__file__).parent / "recorded" / "ngram.json"
+RECORDED = Path(__file__).parent / "recorded"
+GAMMA = 4
+HEADS = ("draft_model", "eagle3")
+# How each is asked for in `--speculative-config`; a head's `model` is the folder it was written into.
+SPECULATIVE: dict[str, dict[str, Any]] = {
+    "ngram": {"method": "ngram", "num_speculative_tokens": GAMMA, "prompt_lookup_max": 3, "prompt_lookup_min": 1},
+    **{name: {"method": name, "model": "HEAD", "num_speculative_tokens": GAMMA} for name in HEADS},
+}
+# Tokens of an answer, and how many of the prompts are recorded.
+RECORDS = {"ngram": (48, 12), "draft_model": (64, 10), "eagle3": (64, 10)}
 # The default model's answers to these repeat a token at once: the earliest match has fewer tokens behind it than γ.
 REPEATING = ("Repeat the word zebra twenty times.", "Write the numbers from 1 to 20, separated by semicolons.")
 
@@ -47,13 +66,14 @@ class Answer:
     steps: tuple[Step, ...]
 
 
-def address() -> str | None:
-    """Where a server with the flags of `test_vllm_ngram.py` runs, from SPECVIZ_VLLM."""
-    return os.environ.get("SPECVIZ_VLLM")
+def prompts(name: str) -> Sequence[str]:
+    """What the server is asked.
 
-
-def prompts() -> Sequence[str]:
-    """First turns of the Spec-Bench file named by SPECVIZ_QUESTIONS, every sixteenth; or REPEATING and the presets'."""
+    Of a head ten prompts that it was not trained on. Of `ngram` first turns of the Spec-Bench file that
+    SPECVIZ_QUESTIONS names (one JSON object a line, with `turns`), every sixteenth; or REPEATING and the presets'.
+    """
+    if name in HEADS:
+        return [text for _, text in held_out_prompts(TASKS, 2)][:10]
     path = os.environ.get("SPECVIZ_QUESTIONS")
     if not path:
         return [*REPEATING, *dict.fromkeys(preset.prompt for preset in load_presets())]
@@ -90,27 +110,54 @@ def read(answer: Mapping[str, Any]) -> Answer:
     )
 
 
-def recorded() -> dict[str, Any]:
+def digest(name: str) -> str | None:
+    """The sha256 of a head's weights; `ngram` has none."""
+    if name not in HEADS:
+        return None
+    return hashlib.sha256((heads.HEADS / name / heads.WEIGHTS).read_bytes()).hexdigest()
+
+
+def speculative(name: str, scratch: Path) -> dict[str, Any]:
+    """The server's config; a head is written out first, where other programs can load it."""
+    config = SPECULATIVE[name]
+    if name == "draft_model":
+        return config | {"model": str(fetch(DRAFT))}
+    if name == "eagle3":
+        export(name, DEFAULT, scratch / name)
+        return config | {"model": str(scratch / name)}
+    return config
+
+
+def recorded(name: str) -> dict[str, Any]:
     """The recording: its conditions, and for each prompt the raw answer."""
-    body: dict[str, Any] = json.loads(RECORDED.read_text(encoding="utf-8"))
+    body: dict[str, Any] = json.loads((RECORDED / f"{name}.json").read_text(encoding="utf-8"))
     return body
 
 
-def record(server: str, tokens: int, count: int, flags: str) -> None:
-    """Ask the server the first `count` prompts and write the recording."""
+def record(name: str, vllm: str) -> None:
+    """Ask a server and write the recording."""
+    tokens, count = RECORDS[name]
+    with ExitStack() as stack:
+        scratch = Path(stack.enter_context(TemporaryDirectory()))
+        server = stack.enter_context(serving(vllm, speculative(name, scratch), scratch / "log"))
+        version = httpx.get(f"{server}/version").raise_for_status().json()["version"]
+        asked = prompts(name)[:count]
+        answers = [{"prompt": prompt, "answer": ask(server, prompt, tokens)} for prompt in asked]
+    config = json.dumps(SPECULATIVE[name], separators=(",", ":"))
     conditions = {
-        "vllm": httpx.get(f"{server}/version").raise_for_status().json()["version"],
-        "flags": flags,
+        "vllm": version,
+        "flags": f"vllm serve MODEL {FLAGS} --speculative-config {config}",
+        "head": digest(name),
         "max_tokens": tokens,
         "date": datetime.now(UTC).date().isoformat(),
     }
-    answers = [{"prompt": prompt, "answer": ask(server, prompt, tokens)} for prompt in prompts()[:count]]
     body = {"conditions": conditions, "answers": answers}
-    RECORDED.write_text(json.dumps(body, ensure_ascii=False, separators=(",", ":")) + "\n", encoding="utf-8")
+    text = json.dumps(body, ensure_ascii=False, separators=(",", ":")) + "\n"
+    (RECORDED / f"{name}.json").write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
-    where = address()
-    if where is None or len(sys.argv) != 4:
+    program_ = program()
+    if program_ is None or sys.argv[1:] not in [[name] for name in SPECULATIVE]:
         sys.exit(__doc__)
-    record(where, int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
+    record(sys.argv[1], program_)
