@@ -188,10 +188,11 @@ export class State {
     return this.#boot.drafters.find((drafter) => drafter.name === this.#values.drafter) ?? null;
   }
 
-  /** The rule that judges: the one chosen where it fits the drafter, else the drafter's first. */
+  /** The rule that judges: the one chosen where it fits the drafter, else its first, or for a tree of best guesses `match`. */
   get rule() {
     const rules = this.drafter?.rules ?? [];
-    return rules.find((rule) => rule.name === this.#values.rule) ?? rules[0] ?? null;
+    const own = this.options.tree > 0 ? rules.find((rule) => rule.name === 'match') : rules[0];
+    return rules.find((rule) => rule.name === this.#values.rule) ?? own ?? null;
   }
 
   /** The number of a lossy rule, null for a lossless one. */

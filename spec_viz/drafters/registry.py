@@ -157,6 +157,10 @@ class Family:
         """Whether it has nothing to run on without weights of its own."""
         return self.head is not None
 
+    def default_rule(self, options: Mapping[str, Any]) -> str:
+        """The rule where none is asked for: the first, or for a tree of best guesses the one that judges those."""
+        return "match" if options.get(TREE.name) else self.rules[0]
+
     def options(self, given: Mapping[str, Any]) -> dict[str, Value]:
         """Every knob's value: what was given, checked, and defaults for the rest; OptionError on an unknown name."""
         knobs = {knob.name: knob for knob in self.knobs}

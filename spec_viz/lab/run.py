@@ -93,7 +93,11 @@ def check(request: Request) -> tuple[Request, Family]:
     family = families().get(request.drafter) if isinstance(request.drafter, str) else None
     if family is None:
         raise RequestError("error.unknown_drafter", name=str(request.drafter)[:40])
-    rule = request.rule or family.rules[0]
+    try:
+        options = family.options(request.options)
+    except ValueError as error:
+        raise _unfit(error) from None
+    rule = request.rule or family.default_rule(options)
     if rule not in family.rules:
         raise RequestError(
             "error.rule_does_not_fit", rule=str(rule)[:40], drafter=family.name, known=", ".join(family.rules)
@@ -101,10 +105,6 @@ def check(request: Request) -> tuple[Request, Family]:
     strength = _strength(RULES[rule], request.strength)
     if not isinstance(request.length, str) or request.length not in LENGTHS:
         raise RequestError("error.unknown_length", name=str(request.length)[:40], known=", ".join(LENGTHS))
-    try:
-        options = family.options(request.options)
-    except ValueError as error:
-        raise _unfit(error) from None
     checked = replace(request, rule=rule, strength=strength, options=options, chat=bool(request.chat), **numbers)
     return checked, family
 

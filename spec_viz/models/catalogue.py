@@ -19,6 +19,8 @@ WITHOUT_A_MODEL = (
     "layer_skip",
     "scripted",
 )
+# These run on heads that were trained for the default target.
+TRAINED = ("bigram", "draft_model", "eagle3", "medusa")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,7 @@ _ENTRIES = (
         ),
         tokenizer="smollm2",
         writes=("en",),
+        drafters=(*WITHOUT_A_MODEL, *TRAINED),
         partner=DRAFT,
     ),
     Entry(

@@ -6,7 +6,7 @@ import pytest
 
 from spec_viz.drafters.registry import MODULES, Knob, families
 from spec_viz.engine.rules import RULES
-from spec_viz.models.catalogue import WITHOUT_A_MODEL
+from spec_viz.models.catalogue import TRAINED, WITHOUT_A_MODEL
 
 
 def test_every_module_registers_its_family_under_its_own_name() -> None:
@@ -23,8 +23,17 @@ def test_a_family_s_rules_are_known_and_the_default_keeps_the_law() -> None:
     assert families()["early_exit"].rules[0] == "token"
 
 
+def test_a_tree_of_best_guesses_is_judged_by_match_unless_another_rule_is_asked_for() -> None:
+    for family in families().values():
+        assert family.default_rule(family.options({})) == family.rules[0]
+        if any(knob.name == "tree" for knob in family.knobs):
+            assert family.default_rule(family.options({"tree": 5})) == "match"
+            assert "match" in family.rules
+
+
 def test_the_catalogue_names_every_drafter_that_needs_no_second_model() -> None:
     assert set(WITHOUT_A_MODEL) == {family.name for family in families().values() if not family.needs_weights}
+    assert set(TRAINED) == {family.name for family in families().values() if family.needs_weights}
 
 
 def test_defaults_pass_their_own_checks_and_complete_what_was_given() -> None:
