@@ -21,7 +21,7 @@ from transformers.models.llama.modeling_llama import LlamaMLP, LlamaRMSNorm, Lla
 from spec_viz.drafters.growth import Grown, best, grow
 from spec_viz.drafters.head import Attention, Head, embedding_rows
 from spec_viz.drafters.model import ModelDrafter, model_drafter
-from spec_viz.drafters.readout import Readout, placed, settle, weights_of
+from spec_viz.drafters.readout import Readout, placed, put_to_work
 from spec_viz.drafters.registry import BY_MODEL, TREE, WIDTH, Anatomy, Family, Knob, Setup, check_tree
 from spec_viz.engine.cache import GrowingLayer
 from spec_viz.engine.draws import Draws
@@ -223,12 +223,7 @@ def likeliest(law: Tensor, count: int) -> list[tuple[int, float]]:
 
 def make(head: Head, model: Any) -> tuple[Eagle3, Readout]:
     """The head's modules as they run beside a target."""
-    body = Eagle3(LlamaConfig(**head.config["llama"]), len(head.config["layers"]))
-    body.load_state_dict(weights_of(head), assign=True)
-    readout = Readout(model, head.draft_ids)
-    for module in (body, readout):
-        settle(module, model)
-    return body, readout
+    return put_to_work(Eagle3(LlamaConfig(**head.config["llama"]), len(head.config["layers"])), head, model)
 
 
 def build(setup: Setup, options: Mapping[str, Any]) -> Drafter:

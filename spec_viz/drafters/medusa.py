@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from spec_viz.drafters.head import Head
 from spec_viz.drafters.model import ModelDrafter, model_drafter
-from spec_viz.drafters.readout import Readout, placed, settle, weights_of
+from spec_viz.drafters.readout import Readout, placed, put_to_work
 from spec_viz.drafters.registry import TREE, Anatomy, Family, Setup, check_tree
 from spec_viz.engine.draws import Draws
 from spec_viz.engine.proposal import ROOT, Drafter, Needs, Outcome, Proposal, Seen, depths
@@ -171,12 +171,7 @@ class MedusaDrafter(ModelDrafter):
 
 def make(head: Head, model: Any) -> tuple[Medusa, Readout]:
     """The heads' modules as they run beside a target."""
-    body = Medusa(model.config.hidden_size, int(head.config["heads"]))
-    body.load_state_dict(weights_of(head), assign=True)
-    readout = Readout(model, head.draft_ids)
-    for module in (body, readout):
-        settle(module, model)
-    return body, readout
+    return put_to_work(Medusa(model.config.hidden_size, int(head.config["heads"])), head, model)
 
 
 def build(setup: Setup, options: Mapping[str, Any]) -> Drafter:

@@ -15,6 +15,7 @@ from spec_viz.drafters.head import Head, embedding_rows, output_rows, spread
 from spec_viz.engine.pack import pack
 
 Placed = TypeVar("Placed")
+Body = TypeVar("Body", bound=nn.Module)
 # By target, so that what was made for it goes when the target goes.
 _PLACED: WeakKeyDictionary[Any, dict[Head, Any]] = WeakKeyDictionary()
 
@@ -42,6 +43,15 @@ def placed(head: Head, model: Any, make: Callable[[Head, Any], Placed]) -> Place
         known[head] = make(head, model)
     made: Placed = known[head]
     return made
+
+
+def put_to_work(body: Body, head: Head, model: Any) -> tuple[Body, Readout]:
+    """A head's module with its weights, and what reads it off, as they run beside a target."""
+    body.load_state_dict(weights_of(head), assign=True)
+    readout = Readout(model, head.draft_ids)
+    for module in (body, readout):
+        settle(module, model)
+    return body, readout
 
 
 def settle(module: nn.Module, model: Any) -> None:
