@@ -120,8 +120,13 @@ def tiny_tests(rounds: int, names: Sequence[str] | None, rules: Sequence[str] | 
         if (names is None or family.name in names) and can_draft(family):
             for rule in family.rules:
                 if RULES[rule].lossless and (rules is None or rule in rules):
-                    for options in OPTIONS.get(family.name, ({},)):
+                    for options in variants(family, rule):
                         yield sample_tiny(family, rule, options, rounds)
+
+
+def variants(family: Family, rule: str) -> list[dict[str, Any]]:
+    """The options under which a drafter is tested with a rule: a tree of best guesses only where it judges them."""
+    return [options for options in OPTIONS.get(family.name, ({},)) if not options.get("tree") or rule in CHOSEN_TREE]
 
 
 def tiny_length_tests(rounds: int, names: Sequence[str] | None, rules: Sequence[str] | None) -> Iterator[LawTest]:

@@ -15,7 +15,7 @@ from spec_viz.engine.target import CachedModel
 from spec_viz.engine.trace import Round
 from spec_viz.engine.warp import Warp
 from spec_viz.lab import law_tiny
-from spec_viz.lab.law_tiny import OPTIONS, every_pair, sample_tiny, tiny_target
+from spec_viz.lab.law_tiny import OPTIONS, every_pair, sample_tiny, tiny_target, variants
 
 ROUNDS = 1500
 READY = [family.name for family in families().values() if not family.needs_weights]
@@ -25,7 +25,7 @@ NEW = 40
 
 @pytest.mark.parametrize(("drafter", "rule"), every_pair())
 def test_what_a_drafter_and_a_rule_write_has_the_target_s_law(drafter: str, rule: str) -> None:
-    for options in OPTIONS.get(drafter, ({},)):
+    for options in variants(families()[drafter], rule):
         test = sample_tiny(families()[drafter], rule, options, ROUNDS)
         assert test.p_value is not None
         # Some hundred tests run here: one of them may be one in ten thousand.
