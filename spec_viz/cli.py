@@ -16,18 +16,17 @@ from rich.table import Table
 from rich.text import Text
 from tqdm import tqdm
 
-from spec_viz.models.catalogue import CATALOGUE, DEFAULT
+from spec_viz.models.catalogue import CATALOGUE, DEFAULT, TRAINED
 from spec_viz.models.weights import WeightsError
 
 if TYPE_CHECKING:
     from spec_viz.engine.trace import Round, Trace
     from spec_viz.lab.bench import Question
+    from spec_viz.lab.sweep import Choice, Experiment
     from spec_viz.models.load import Loaded
     from spec_viz.models.readiness import Standing
     from spec_viz.training.heads import Workshop
 
-# The heads that can be trained; the training itself would take seconds to import.
-TRAINED = ("bigram", "draft_model", "eagle3", "medusa")
 STYLES = {
     "accepted": ("✓", "black on green"),
     "rejected": ("✗", "white on red strike"),
@@ -110,6 +109,30 @@ def _parser() -> argparse.ArgumentParser:
     load.add_argument("--max-new-tokens", type=int, default=32)
     load.add_argument("--repeats", type=int, default=3)
     load.add_argument("--out", type=Path, metavar="RESULT.json")
+
+    sweep = _command(
+        commands, "sweep", run_sweep, "acceptance and speed over γ, temperature or tasks; or as a reader sees it"
+    )
+    sweep.add_argument("kind", choices=("gamma", "temperature", "task", "streaming"))
+    sweep.add_argument("--target", default=DEFAULT, choices=tuple(CATALOGUE), metavar="NAME")
+    sweep.add_argument("--questions", type=Path, metavar="FILE.jsonl", help="Spec-Bench questions; presets otherwise")
+    sweep.add_argument("--held-out", action="store_true", help="prompts that no head of ours was trained on, by task")
+    sweep.add_argument("--category", nargs="+", help="only these categories of the questions, or these presets")
+    sweep.add_argument("--limit", type=int, default=5, help="questions a category")
+    sweep.add_argument(
+        "--drafters",
+        nargs="+",
+        default=["prompt_lookup"],
+        metavar="NAME[:KEY=VALUE,…]",
+        help="a drafter and what is not its default; rule=NAME sets the rule",
+    )
+    sweep.add_argument("--gamma", nargs="+", type=int, help="the values of `gamma`; one value for the others")
+    sweep.add_argument("--temperature", nargs="+", type=float, help="the values of `temperature`; one for the others")
+    sweep.add_argument("--seeds", nargs="+", type=int, default=[0])
+    sweep.add_argument("--repeats", type=int, default=3)
+    sweep.add_argument("--max-new-tokens", type=int, default=64)
+    sweep.add_argument("--out", type=Path, metavar="RESULT.json")
+    sweep.add_argument("--csv", type=Path, metavar="FILE.csv", help="a line a run")
 
     record = _command(commands, "record", run_record, "make the recorded runs of presets and lessons again")
     record.add_argument("names", nargs="*", metavar="NAME", help="only these presets and lessons (a lesson's folder)")
@@ -562,6 +585,70 @@ def run_concurrency(options: argparse.Namespace) -> int:
     _show(options, [{**row, "vllm": row["vllm"] and json.dumps(row["vllm"])} for row in result["schedules"]], "tables")
     out.print(f"[dim]{concurrency.conditions_line(result)}[/dim]")
     return 0
+
+
+def run_sweep(options: argparse.Namespace) -> int:
+    """An experiment as a table with intervals; what was measured before Ctrl-C is kept."""
+    from spec_viz.lab import sweep, sweep_rows
+
+    experiment = sweep.validate(_experiment(options))
+    for path in filter(None, (options.out, options.csv)):
+        # Asked before the runs, so that a folder that does not exist costs none.
+        path.touch()
+    loaded = _load(options.target)
+    with _signals() as stopped:
+        result = sweep.measure(
+            loaded,
+            experiment,
+            lambda: bool(stopped),
+            lambda turns: tqdm(list(turns), desc=options.kind, file=sys.stderr),
+        )
+    if options.out:
+        options.out.write_text(json.dumps(result, ensure_ascii=False), encoding="utf-8")
+    read = sweep.read(result)
+    if options.csv and isinstance(read, sweep.Sweep):
+        options.csv.write_text(sweep.to_csv(read), encoding="utf-8")
+    if options.json:
+        print(json.dumps(result, ensure_ascii=False, indent=2))
+    elif result["points"] and isinstance(read, sweep.Sweep):
+        _show(options, sweep_rows.rows(read), options.kind)
+        out.print(f"[dim]{sweep_rows.conditions_line(read)}[/dim]")
+    return 1 if stopped else 0
+
+
+def _experiment(options: argparse.Namespace) -> Experiment:
+    from spec_viz.drafters.registry import families
+    from spec_viz.lab.sweep import Experiment
+
+    choices = [_choice(text) for text in options.drafters]
+    _known("drafter", [choice.drafter for choice in choices], families())
+    values = {
+        "gamma": options.gamma or ([1, 2, 4, 8] if options.kind == "gamma" else [4]),
+        "temperature": options.temperature or ([0.0, 0.5, 1.0] if options.kind == "temperature" else [0.0]),
+    }
+    for name, given in values.items():
+        if name != options.kind and len(given) > 1:
+            raise ValueError(f"--{name} takes one value here: `sweep {name}` is what varies it.")
+    return Experiment(
+        options.kind,
+        tuple(choices),
+        tuple(_questions(options)),
+        tuple(map(float, values.get(options.kind, []))),
+        gamma=values["gamma"][0],
+        temperature=values["temperature"][0],
+        seeds=tuple(options.seeds),
+        repeats=options.repeats,
+        max_new_tokens=options.max_new_tokens,
+    )
+
+
+def _choice(text: str) -> Choice:
+    from spec_viz.lab.sweep import Choice
+
+    name, _, given = text.partition(":")
+    settings = _settings(name, [each for each in given.split(",") if each])
+    rule = settings.pop("rule", None)
+    return Choice(name, settings, rule)
 
 
 def run_record(options: argparse.Namespace) -> int:

@@ -1,12 +1,13 @@
-/** The Lab: two rooms, one where the formula is at hand and one where the law is. A room is built when it is entered. */
+/** The Lab: the formula at hand, the law at hand, and experiments. A room is built when it is entered. */
 
 import { h } from './dom.js';
+import { ExperimentsRoom } from './lab/experiments.js';
 import { FormulaRoom } from './lab/formula.js';
 import { LawRoom } from './lab/law.js';
 import { ROOMS } from './lab/settings.js';
 import { badge } from './numbers.js';
 
-const MAKE = { formula: FormulaRoom, law: LawRoom };
+const MAKE = { formula: FormulaRoom, law: LawRoom, experiments: ExperimentsRoom };
 
 /** Into the formula room, with the sliders on the run that stands on the Live page's board. */
 export function goToLab(host) {
@@ -57,7 +58,9 @@ class Lab {
       ...this.#boxes.values(),
     );
     host.stand = () => this.#rooms.get('formula').stand();
-    host.watch('value', () => this.#rooms.get('formula')?.take(host.props.value));
+    host.watch('value', () => {
+      for (const name of ['formula', 'experiments']) this.#rooms.get(name)?.take(host.props.value);
+    });
     this.#show();
   }
 

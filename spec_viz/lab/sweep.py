@@ -11,7 +11,7 @@ import csv
 import io
 import json
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from hashlib import sha256
 from itertools import accumulate
 from typing import Annotated, Any, Literal, get_args
@@ -33,6 +33,7 @@ Finish = Literal["done", "stopped"]
 # As many bytes and runs as a file to look at may have.
 MOST_BYTES = 4_000_000
 MOST_POINTS = 5_000
+MOST_VALUE = 1_000
 WARM_TOKENS = 4
 
 Count = Annotated[int, Field(ge=0, le=10**9)]
@@ -143,18 +144,18 @@ class Experiment:
     def request(self, cell: Cell | None, turn: Turn) -> Request:
         """What a turn's run asks for; None is the plain run."""
         question = self.questions[turn.question]
-        plain = cell is None
-        return Request(
+        plain = Request(
             question.prompt,
-            drafter="none" if plain else cell.choice.drafter,
-            options={} if plain else cell.choice.options,
-            rule=None if plain else cell.rule,
-            gamma=1 if plain else cell.gamma,
+            drafter="none",
             temperature=turn.temperature,
             seed=turn.seed,
             max_new_tokens=self.max_new_tokens,
             chat=question.chat,
         )
+        if cell is None:
+            return plain
+        choice = cell.choice
+        return replace(plain, drafter=choice.drafter, options=choice.options, rule=cell.rule, gamma=cell.gamma)
 
 
 def _pairs(cells: Sequence[Cell]) -> list[Sequence[Cell]]:
@@ -162,7 +163,7 @@ def _pairs(cells: Sequence[Cell]) -> list[Sequence[Cell]]:
 
 
 def _backwards(turn: Turn) -> Turn:
-    return Turn(turn.question, turn.seed, turn.repeat, turn.temperature, turn.order[::-1])
+    return replace(turn, order=turn.order[::-1])
 
 
 def forms(choice: Choice) -> tuple[str | None, ...]:
@@ -181,6 +182,10 @@ def validate(experiment: Experiment) -> Experiment:
         raise ValueError("an experiment needs a drafter, a prompt, a seed and a repeat")
     if experiment.kind in ("gamma", "temperature") and not experiment.axis:
         raise ValueError(f"an experiment over {experiment.kind} needs values of it")
+    if experiment.kind == "gamma" and not all(
+        -MOST_VALUE < gamma == gamma // 1 < MOST_VALUE for gamma in experiment.axis
+    ):
+        raise ValueError("γ takes whole numbers")
     for what in (experiment.axis, experiment.seeds, [choice.label for choice in experiment.drafters]):
         if len(set(what)) < len(what):
             raise ValueError(f"the same value stands twice in {', '.join(map(str, what))}")
@@ -267,13 +272,10 @@ def run(
 
 def _warm(loaded: Loaded, experiment: Experiment, turn: Turn, stop: Callable[[], bool]) -> None:
     """Everything runs once before it is timed: the first pass allocates, and a second model is read from its file."""
-    seen: dict[str, Cell] = {cell.choice.label: cell for cell in experiment.cells}
+    seen = {cell.choice.label: cell for cell in experiment.cells}
     for cell in (None, *seen.values()):
-        request = experiment.request(cell, turn)
-        begun = start(loaded, request, stop)
-        for part, _ in zip(begun.parts, range(WARM_TOKENS), strict=False):
-            if part == "stopped":
-                return
+        if not stop():
+            start(loaded, replace(experiment.request(cell, turn), max_new_tokens=WARM_TOKENS), stop).collect()
 
 
 def point(experiment: Experiment, turn: Turn, cell: Cell, trace: Trace, plain: Trace) -> Point | None:
@@ -282,7 +284,11 @@ def point(experiment: Experiment, turn: Turn, cell: Cell, trace: Trace, plain: T
     costs, ratio = summary.costs, summary.speedup.value if summary.speedup else None
     if costs is None or not ratio or not costs.plain:
         return None
-    streams = experiment.kind == "streaming"
+    plain_ms, streams = costs.plain, experiment.kind == "streaming"
+
+    def share(ms: float) -> float:
+        return round(ms / plain_ms, 6)
+
     return Point(
         drafter=cell.choice.label,
         rule=trace.meta["rule"],
@@ -300,21 +306,16 @@ def point(experiment: Experiment, turn: Turn, cell: Cell, trace: Trace, plain: T
         accepted=summary.accepted,
         tokens=summary.emitted,
         plain_tokens=base.emitted,
-        ms=summary.ms["total"].total,
-        plain_ms=base.ms["total"].total,
-        first_ms=summary.prefill_ms or 0.0,
-        plain_first_ms=base.prefill_ms or 0.0,
-        ratio=ratio,
+        ms=round(summary.ms["total"].total, 3),
+        plain_ms=round(base.ms["total"].total, 3),
+        first_ms=round(summary.prefill_ms or 0.0, 3),
+        plain_first_ms=round(base.prefill_ms or 0.0, 3),
+        ratio=round(ratio, 5),
         tree=summary.is_tree,
         positions=()
         if summary.is_tree
         else tuple((each.reached, each.drafted, each.judged, each.accepted) for each in summary.positions),
-        costs=(
-            costs.step / costs.plain,
-            costs.draft / costs.plain,
-            costs.growth / costs.plain,
-            costs.other / costs.plain,
-        ),
+        costs=(share(costs.step), share(costs.draft), share(costs.growth), share(costs.other)),
         arrivals=arrivals(trace) if streams else (),
         plain_arrivals=arrivals(plain) if streams else (),
     )
@@ -388,7 +389,7 @@ class Sweep:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """A record of `lab.concurrency`, read and checked."""
+    """A record of `concurrency.measure`, read and checked."""
 
     conditions: Mapping[str, Any]
     samples: Annotated[tuple[Sample, ...], Field(min_length=1, max_length=MOST_POINTS)]
@@ -431,6 +432,8 @@ def _problems(found: Result) -> Iterable[tuple[str, str]]:
             yield f"points.{place}", "more was accepted than judged, or judged than drafted"
         if each.prompt >= len(found.experiment.questions):
             yield f"points.{place}.prompt", "no such prompt"
+        if found.experiment.kind == "streaming" and not (each.arrivals and each.plain_arrivals):
+            yield f"points.{place}.arrivals", "missing"
 
 
 # Where a number was measured does not tell when, and what a kind varies on purpose is no condition of it.

@@ -17,6 +17,7 @@ from starlette.staticfiles import StaticFiles
 from spec_viz.content.files import ASSETS, LESSONS
 from spec_viz.engine.trace import MAX_BYTES, SCHEMA, TraceError
 from spec_viz.ui.boot import boot, script_tag
+from spec_viz.ui.experiments import experiment as experiment_of
 from spec_viz.ui.lab import is_whole
 from spec_viz.ui.lab import law as law_of
 from spec_viz.ui.lab import place as place_of
@@ -57,6 +58,9 @@ def build(room: Room) -> gr.Blocks:
     def law(asked: Any) -> dict[str, Any]:
         return law_of(asked)
 
+    def experiment(asked: Any) -> dict[str, Any]:
+        return experiment_of(asked)
+
     def state(_: Any) -> dict[str, Any]:
         return room.state()
 
@@ -72,7 +76,7 @@ def build(room: Room) -> gr.Blocks:
             js_on_load=ON_LOAD,
             apply_default_css=False,
             elem_id="specviz",
-            server_functions=[view, drift, place, law, state, stop],
+            server_functions=[view, drift, place, law, experiment, state, stop],
         )
         board.run(
             run,

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from spec_viz.engine.trace import Round, Trace, finish_line, header_line, loads, round_line
 from spec_viz.models.catalogue import DEFAULT
 from spec_viz.models.weights import WeightsError
+from spec_viz.ui.experiments import conduct
 from spec_viz.ui.gauge import gauge
 from spec_viz.ui.line import Line, Ticket
 
@@ -146,7 +147,8 @@ class Room:
 
         A rival is the same request with another drafter, named in `against`. Nothing is lost when one fails.
 
-        Where `asked` holds "cost", the lines of a measurement of v(n) instead, each {"cost": …}.
+        Where `asked` holds "cost", the lines of a measurement of v(n) instead, each {"cost": …}; where it holds
+        "sweep", those of an experiment, each {"sweep": …}.
         """
         if self._loaded is None:
             yield _notice(self._state["key"], **self._state["args"])
@@ -159,6 +161,13 @@ class Room:
                 # Closed here, so that nothing is measured any more when the next in line begins.
                 with closing(gauge(self._loaded, asked["cost"], lambda: ticket.over)) as told:
                     yield from (_line({"cost": each}) for each in told)
+                return
+            if "sweep" in asked:
+                with closing(conduct(self._loaded, asked["sweep"], self.limits, lambda: ticket.over)) as told:
+                    for piece in told:
+                        # In one piece, as below.
+                        late = "finish" in piece and ticket.late
+                        yield _line({"sweep": piece}) + (self._too_late() if late else "")
                 return
             request, *rivals = [check(self._bounded(each))[0] for each in self._entrants(asked)]
             race = asked.get("race") and request.drafter != "none"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -66,6 +68,12 @@ def test_a_head_learns(name: str, toy: tuple[Loaded, Corpus], tmp_path: Path) ->
     assert after < 0.97 * before
 
 
+def after(batches_done: int) -> Callable[[], bool]:
+    """Says stop when it has been asked so often."""
+    asked = itertools.count()
+    return lambda: next(asked) >= batches_done
+
+
 def test_a_run_that_was_stopped_ends_like_one_that_was_not(toy: tuple[Loaded, Corpus], tmp_path: Path) -> None:
     loaded, corpus = toy
 
@@ -75,8 +83,7 @@ def test_a_run_that_was_stopped_ends_like_one_that_was_not(toy: tuple[Loaded, Co
         for stop in [*stops, 10**6]:
             torch.manual_seed(stop)
             learner = RECIPES["medusa"].learner(Workshop(loaded, corpus)) if stops else learner
-            asked = iter(range(10**6))
-            progress = fit(learner, corpus, folder, COURSE, lambda stop=stop, asked=asked: next(asked) >= stop)
+            progress = fit(learner, corpus, folder, COURSE, after(stop))
         assert progress.step == progress.steps
         return dict(learner.state_dict())
 

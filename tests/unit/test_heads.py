@@ -16,7 +16,7 @@ from spec_viz.lab.law_heads import open_head
 from spec_viz.lab.law_second import tiny_llama
 from spec_viz.lab.run import Request, RequestError, start
 from spec_viz.models import heads
-from spec_viz.models.catalogue import DEFAULT
+from spec_viz.models.catalogue import DEFAULT, TRAINED
 from spec_viz.models.heads import check_head, read_head, write_head
 from spec_viz.models.load import Loaded
 from spec_viz.models.weights import WeightsError, find
@@ -114,7 +114,7 @@ def test_a_missing_head_and_one_of_another_target_are_refused_in_a_sentence(fold
 
 def test_every_drafter_with_a_head_says_which_one_it_lacks(folder: Path) -> None:
     lacking = [family for family in families().values() if family.head]
-    assert {family.name for family in lacking} == {"eagle3", "medusa", "bigram"}
+    assert {family.name for family in lacking} == {*TRAINED}
     for family in lacking:
         assert family.needs_weights
         assert family.head

@@ -1,6 +1,6 @@
 /** What can be set in the Lab; the address holds it all. */
 
-export const ROOMS = Object.freeze(['formula', 'law']);
+export const ROOMS = Object.freeze(['formula', 'law', 'experiments']);
 
 // A pass was measured over 1 … 16 tokens, so a round drafts 15 at most.
 export const MOST_DRAFTS = 15;

@@ -1,0 +1,335 @@
+/** The experiments room: choose a question, run it in the line, watch the numbers come; keep, open and compare results. */
+
+import { mountCharts } from '../charts.js';
+import { h, say } from '../dom.js';
+import { themeOf } from '../shell.js';
+import { Conduct } from './conduct.js';
+import { makeForm, usual } from './declare.js';
+import { paints } from './figures.js';
+import { kindOf, MOST_BYTES, parsed, savePng, saveText, SCHEMA } from './results.js';
+
+const FEW_ROWS = 18; // more are put away until they are wanted
+const TABLES = Object.freeze({ streaming: 'experiments.table.plain', concurrency: 'experiments.table.load' });
+
+export class ExperimentsRoom {
+  #root;
+  #host;
+  #ctx;
+  #kept;
+  #conduct;
+  #result = null; // the record on show: of the last run, or opened
+  #origin = 'measured'; // or recorded, where it was opened
+  #beside = null; // {record, name}: a second one of the same kind, opened
+  #view = null; // what the server says of them
+  #theme = null; // the one the view was drawn for
+  #asking = false;
+  #again = false; // more came while the server was asked
+  #progress = null; // {done, of, began} of the run that goes on
+  #status = null; // {key, args}: the last thing that was said
+
+  constructor(root, host, ctx) {
+    this.#root = root;
+    this.#host = host;
+    this.#ctx = ctx;
+    this.#kept = usual(host.boot);
+    this.#conduct = new Conduct(host, {
+      said: (said) => this.#tell(said.key, said.args),
+      begun: (record, of) => this.#begin(record, of),
+      point: (point) => this.#point(point),
+      ended: (how) => this.#end(how),
+    });
+    this.build();
+  }
+
+  #form;
+  #run;
+  #said;
+  #bar;
+  #alert;
+  #verdict;
+  #from;
+  #notes;
+  #charts = null;
+  #plots;
+  #numbers;
+  #conditions;
+  #tools;
+
+  build() {
+    const { words, boot } = this.#host;
+    const { t } = this.#ctx;
+    this.#charts?.show([]);
+    this.#form = makeForm({ boot, words, ctx: this.#ctx, kept: this.#kept, changed: () => this.#drawState() });
+    this.#run = h('button', { class: 'sv-run', type: 'button', onClick: () => this.#press() });
+    this.#said = h('p', { class: 'sv-x-said', role: 'status' });
+    this.#bar = h('progress', { class: 'sv-x-bar', 'aria-label': t('experiments.run') });
+    this.#alert = h('p', { class: 'sv-alert', role: 'alert' });
+    this.#verdict = h('p', { class: 'sv-lab-verdict sv-x-verdict' });
+    this.#from = h('p', { class: 'sv-lab-filled' });
+    this.#notes = h('div', { class: 'sv-x-notes' });
+    this.#plots = h('div', { class: 'sv-x-plots' });
+    this.#numbers = h('div');
+    this.#conditions = h('p', { class: 'sv-l-about' });
+    this.#tools = this.#makeTools();
+    this.#root.replaceChildren(
+      h('p', { class: 'sv-lead' }, t('experiments.lead')),
+      h(
+        'div',
+        { class: 'sv-lab-desk sv-x-desk' },
+        h('div', { class: 'sv-lab-side' }, this.#form.element),
+        h(
+          'div',
+          { class: 'sv-x-main' },
+          h('div', { class: 'sv-x-go' }, this.#run, this.#form.size),
+          h('div', { class: 'sv-x-state' }, this.#said, this.#bar),
+          this.#alert,
+          this.#verdict,
+          this.#from,
+          this.#notes,
+          this.#plots,
+          this.#numbers,
+          this.#conditions,
+          this.#tools.element,
+        ),
+      ),
+    );
+    this.#charts = mountCharts(this.#plots, { boot, words, heading: 'lab.room.experiments' });
+    this.#drawState();
+    if (this.#result) this.#ask();
+    else this.#drawView();
+  }
+
+  #makeTools() {
+    const { t } = this.#ctx;
+    const button = (key, onClick) => h('button', { class: 'sv-quiet sv-quiet--tool', type: 'button', onClick }, t(key));
+    const picker = h('input', { type: 'file', accept: '.json,application/json', hidden: true });
+    picker.addEventListener('change', () => {
+      const [file] = picker.files;
+      picker.value = '';
+      if (file) this.#open(file);
+    });
+    const csv = button('experiments.csv', () => this.#saveCsv());
+    const json = button('experiments.json', () => saveText(JSON.stringify(this.#result), this.#name('json'), 'application/json'));
+    const png = button('experiments.png', () => this.#savePng());
+    const open = button('experiments.import', () => picker.click());
+    return { element: h('div', { class: 'sv-tools', 'data-hide': 'tools' }, csv, json, png, open, picker), csv, json, png, open };
+  }
+
+  draw() {
+    if (this.#result && this.#theme !== themeOf(this.#host.state)) this.#ask();
+  }
+
+  arrive() {
+    this.draw();
+  }
+
+  leave() {
+    if (this.#conduct.on) this.#conduct.stop();
+  }
+
+  take(text) {
+    this.#conduct.take(text);
+  }
+
+  // ------------------------------------------------------------ a run
+
+  #press() {
+    if (this.#conduct.on) {
+      this.#conduct.stop();
+      return;
+    }
+    const request = this.#form.request();
+    if (!request) return;
+    say(this.#alert, '');
+    this.#conduct.start(request);
+    this.#drawState();
+  }
+
+  #begin(record, of) {
+    this.#result = { ...record, points: [] };
+    this.#origin = 'measured';
+    if (this.#beside && kindOf(this.#beside.record) !== kindOf(record)) this.#beside = null;
+    this.#view = null;
+    this.#progress = { done: 0, of, began: performance.now() };
+    this.#drawView();
+    this.#drawState();
+  }
+
+  #point(point) {
+    this.#result.points.push(point);
+    this.#progress.done += 1;
+    const { done, of, began } = this.#progress;
+    const left = ((performance.now() - began) / done) * (of - done);
+    this.#tell('experiments.progress', { done, of }, done < of ? { key: 'experiments.left', args: { seconds: this.#seconds(left) } } : null);
+    this.#ask();
+  }
+
+  #end({ finish, notice }) {
+    const { t } = this.#ctx;
+    if (this.#progress) {
+      const { done, of, began } = this.#progress;
+      this.#result.finish = finish ?? 'stopped';
+      const args = { done, of, seconds: this.#seconds(performance.now() - began) };
+      this.#tell(finish === 'done' ? 'experiments.done' : 'experiments.stopped', args);
+      this.#ask();
+    } else this.#tell(null);
+    this.#progress = null;
+    say(this.#alert, notice ? t(notice.key, notice.args) : '');
+    this.#drawState();
+  }
+
+  #seconds(ms) {
+    return this.#ctx.number(ms / 1000, 0);
+  }
+
+  // ------------------------------------------------------------ files
+
+  async #open(file) {
+    const { t } = this.#ctx;
+    say(this.#alert, '');
+    if (file.size > MOST_BYTES) {
+      say(this.#alert, t('experiments.import.big', { most: MOST_BYTES / 1e6 }));
+      return;
+    }
+    const record = parsed(await file.text());
+    const answer = record ? await this.#see({ result: record }) : null;
+    if (!answer || answer.error) {
+      const { key, args } = answer?.error ?? { key: 'experiments.import.other', args: { schema: SCHEMA } };
+      say(this.#alert, t(key, args));
+      return;
+    }
+    const beside = this.#result && kindOf(this.#result) === kindOf(record) && record.kind === 'sweep';
+    if (beside) this.#beside = { record, name: file.name };
+    else [this.#result, this.#origin, this.#beside] = [record, 'recorded', null];
+    this.#tell(null);
+    this.#ask();
+    this.#drawState();
+  }
+
+  async #saveCsv() {
+    const answer = await this.#see({ result: this.#result, as: 'csv' });
+    if (answer?.csv) saveText(answer.csv, this.#name('csv'), 'text/csv');
+  }
+
+  #savePng() {
+    const { t } = this.#ctx;
+    const [chart] = this.#view.charts;
+    savePng(chart.figure, {
+      name: this.#name('png'),
+      title: t(`chart.${chart.key}`),
+      conditions: this.#view.conditions,
+      ground: paints().bg,
+    });
+  }
+
+  #name(ending) {
+    const day = String(this.#result.conditions.created ?? '').slice(0, 10);
+    return ['specviz', kindOf(this.#result), day].filter(Boolean).join('-') + `.${ending}`;
+  }
+
+  // ------------------------------------------------------------ what the server says of the results
+
+  async #see(asked) {
+    const { server, words, state } = this.#host;
+    try {
+      return (await server.experiment({ ...asked, language: words.lang, theme: themeOf(state) })) ?? null;
+    } catch (error) {
+      console.error(error);
+      return null;
+    }
+  }
+
+  /** One question at a time; what came meanwhile is asked about next. */
+  async #ask() {
+    if (this.#asking) {
+      this.#again = true;
+      return;
+    }
+    this.#asking = true;
+    do {
+      this.#again = false;
+      const theme = themeOf(this.#host.state);
+      const view = await this.#see({ result: this.#result, beside: this.#beside?.record ?? null });
+      if (view && !view.error) [this.#view, this.#theme] = [view, theme];
+      else say(this.#alert, this.#ctx.t('experiments.failed'));
+    } while (this.#again);
+    this.#asking = false;
+    this.#drawView();
+    this.#drawState();
+  }
+
+  // ------------------------------------------------------------ what is seen
+
+  /** `more` is a second sentence. */
+  #tell(key, args = {}, more = null) {
+    this.#status = key ? { key, args, more } : null;
+    this.#drawState();
+  }
+
+  #drawState() {
+    const { t } = this.#ctx;
+    const running = this.#conduct.on;
+    say(this.#run, t(running ? 'control.stop' : 'experiments.run'));
+    this.#run.classList.toggle('sv-run--stop', running);
+    this.#run.setAttribute('aria-disabled', String(!running && !this.#form.request()));
+    const status = this.#status ?? (this.#result || running ? null : { key: 'experiments.empty', args: {} });
+    const said = status ? [t(status.key, status.args), status.more ? t(status.more.key, status.more.args) : ''] : [];
+    // Every point would be read aloud; the end is.
+    this.#said.setAttribute('aria-live', this.#progress ? 'off' : 'polite');
+    say(this.#said, said.filter(Boolean).join(' '));
+    this.#bar.hidden = !running || !this.#progress;
+    if (this.#progress) [this.#bar.max, this.#bar.value] = [this.#progress.of, this.#progress.done];
+    const whole = Boolean(this.#view) && this.#view.charts.length > 0;
+    this.#tools.csv.disabled = !whole || this.#result?.kind !== 'sweep';
+    this.#tools.json.disabled = !whole;
+    this.#tools.png.disabled = !whole;
+    this.#tools.open.disabled = running;
+  }
+
+  #drawView() {
+    const { t } = this.#ctx;
+    const { verdict = '', charts = [], table = null, conditions = '', partial = null, differ = [] } = this.#view ?? {};
+    this.#verdict.setAttribute('aria-live', this.#progress ? 'off' : 'polite');
+    say(this.#verdict, verdict);
+    const part = partial && !this.#progress ? t('experiments.partial', partial) : '';
+    this.#from.replaceChildren(...(charts.length ? [this.#ctx.badge(this.#origin, this.#result), ' ', part] : []));
+    this.#notes.replaceChildren(...this.#besideNotes(differ));
+    this.#charts.show(charts);
+    this.#numbers.replaceChildren(...(table ? this.#table(table) : []));
+    say(this.#conditions, conditions);
+  }
+
+  #besideNotes(differ) {
+    if (!this.#beside) return [];
+    const { t } = this.#ctx;
+    const away = h(
+      'button',
+      {
+        class: 'sv-quiet sv-quiet--tool',
+        type: 'button',
+        onClick: () => {
+          this.#beside = null;
+          this.#ask();
+        },
+      },
+      t('experiments.beside.away'),
+    );
+    const said = differ.length ? t('experiments.differ', { names: differ.join(', ') }) : t('experiments.alike');
+    return [
+      h('p', { class: 'sv-x-beside' }, t('experiments.beside', { name: this.#beside.name }), ' ', away),
+      h('p', { class: differ.length ? 'sv-x-differ' : 'sv-help' }, said),
+    ];
+  }
+
+  #table({ columns, rows }) {
+    const { t } = this.#ctx;
+    const caption = t(TABLES[kindOf(this.#result)] ?? 'experiments.table');
+    const head = h('tr', {}, ...columns.map((column) => h('th', { scope: 'col' }, column)));
+    const body = rows.map(([first, ...cells]) => h('tr', {}, h('th', { scope: 'row' }, first), ...cells.map((cell) => h('td', {}, cell))));
+    const table = h('table', { class: 'sv-table sv-x-table', 'aria-label': caption }, h('thead', {}, head), h('tbody', {}, ...body));
+    const scroll = h('div', { class: 'sv-x-scroll', role: 'region', tabindex: '0', 'aria-label': caption }, table);
+    // On a phone a caption inside would be as wide as the table.
+    if (rows.length <= FEW_ROWS) return [h('p', { class: 'sv-x-caption' }, caption), scroll];
+    return [h('details', { class: 'sv-x-more' }, h('summary', {}, caption), scroll)];
+  }
+}

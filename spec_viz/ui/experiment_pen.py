@@ -1,0 +1,146 @@
+"""What the experiments room writes and draws with: names, numbers and intervals as words, and the parts of figures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from spec_viz.lab.sweep_rows import LEVEL, Estimate
+from spec_viz.ui.charts import Figure, Palette
+from spec_viz.ui.numerals import DECIMAL_MARK, decimal
+from spec_viz.ui.wording import Words
+
+SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross")
+# More lines than this cannot be told apart; the table has them all.
+MOST_LINES = 5
+# How strong a result is drawn that stands beside another.
+PALE = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Pen:
+    """The words and colours that everything here is written with."""
+
+    t: Words
+    paint: Palette
+
+    def number(self, value: float, digits: int = 2) -> str:
+        return decimal(value, digits, self.t.language)
+
+    @property
+    def plain(self) -> str:
+        return self.t("experiments.plain")
+
+    def drafter(self, label: str) -> str:
+        """A drafter's title, with what was set in brackets; of a stranger its own name."""
+        name, bracket, rest = label.partition(" (")
+        return self._known(f"drafter.{name}", name) + bracket + rest
+
+    def task(self, name: str) -> str:
+        return self._known(f"experiments.task.{name}", name)
+
+    def policy(self, name: str) -> str:
+        return self._known(f"experiments.policy.{name}", name)
+
+    def condition(self, name: str) -> str:
+        return self._known(f"experiments.condition.{name}", name[:40])
+
+    def line(self, drafter: str, rule: str, kind: str) -> str:
+        """A line's name; over temperatures it says how the drafts were drawn."""
+        form = self._known(f"experiments.form.{rule}", rule)
+        return f"{self.drafter(drafter)}, {form}" if kind == "temperature" else self.drafter(drafter)
+
+    def estimate(self, each: Estimate | None) -> str:
+        if each is None:
+            return "–"
+        if each.low is None or each.high is None:
+            return self.number(each.value)
+        return f"{self.number(each.value)} ({self.number(each.low)}–{self.number(each.high)})"
+
+    def sure(self, each: Estimate) -> str:
+        """What stands in brackets behind a number: its interval, or why there is none."""
+        if each.low is None or each.high is None:
+            return self.t("experiments.few", prompts=each.prompts)
+        told = {"low": self.number(each.low), "high": self.number(each.high), "prompts": each.prompts, "level": LEVEL}
+        return self.t("experiments.interval", **told)
+
+    def colour(self, place: int) -> str:
+        paint = self.paint
+        return (paint.accent, paint.own, paint.ok, paint.ink, paint.off)[place % MOST_LINES]
+
+    def _known(self, key: str, otherwise: str) -> str:
+        return self.t(key) if key in self.t.table else otherwise
+
+    def cell(self, value: Any) -> str:
+        """A value of a table: a dash where there is none, a number with the language's decimal mark."""
+        if value is None:
+            return "–"
+        return f"{value:g}".replace(".", DECIMAL_MARK[self.t.language]) if isinstance(value, float) else str(value)
+
+
+def mark(figure: Figure, text: str, pen: Pen) -> None:
+    """Say in the figure itself that what stands side by side was measured under other conditions."""
+    note = {"x": 1, "xref": "paper", "xanchor": "right", "y": 0, "yref": "paper", "yanchor": "bottom"}
+    note |= {"text": f"≠ {text}", "showarrow": False, "bgcolor": pen.paint.surface, "bordercolor": pen.paint.no}
+    note |= {"borderpad": 4, "font": {"size": 12, "color": pen.paint.ink}}
+    figure["layout"]["annotations"] = [*figure["layout"].get("annotations", []), note]
+
+
+def even(layout: Figure, pen: Pen) -> None:
+    """The level of plain decoding."""
+    layout["yaxis"]["rangemode"] = "tozero"
+    line = {"color": pen.paint.no, "width": 1.5, "dash": "dot"}
+    layout["shapes"] = [{"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": 1, "y1": 1, "line": line}]
+
+
+def trace(xs: Sequence[Any], ys: Sequence[Any], name: str, **more: Any) -> Figure:
+    """One line or set of points."""
+    return {"type": "scatter", "x": list(xs), "y": list(ys), "name": name, **more}
+
+
+def short(value: float | None) -> float | None:
+    """As many digits as a figure shows."""
+    return None if value is None else round(value, 4)
+
+
+def mix(base: str, colour: str, share: float) -> str:
+    """A colour so far on the way from another, both #rrggbb."""
+    pairs = zip(*([int(each[at : at + 2], 16) for at in (1, 3, 5)] for each in (base, colour)), strict=True)
+    return "#" + "".join(f"{round(a + (b - a) * share):02x}" for a, b in pairs)
+
+
+def frame(pen: Pen, x: str, y: str) -> Figure:
+    """As the charts of a run look."""
+    paint = pen.paint
+    axis = {
+        "gridcolor": paint.line,
+        "linecolor": paint.line,
+        "zerolinecolor": paint.line,
+        "tickfont": {"color": paint.muted, "size": 12},
+        "automargin": True,
+        # Dragging on a phone must scroll the page, not zoom the chart.
+        "fixedrange": True,
+    }
+    return {
+        "template": {},
+        "height": 340,
+        "margin": {"l": 8, "r": 8, "t": 8, "b": 8},
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "font": {"size": 13, "color": paint.ink},
+        "separators": DECIMAL_MARK[pen.t.language] + " ",
+        "hovermode": "closest",
+        "hoverlabel": {"bgcolor": paint.surface, "bordercolor": paint.line, "font": {"color": paint.ink}},
+        "legend": {
+            "orientation": "h",
+            "x": 0,
+            "y": 1.02,
+            "yanchor": "bottom",
+            "traceorder": "normal",
+            "font": {"size": 12},
+        },
+        "showlegend": True,
+        "xaxis": {**axis, "title": {"text": x, "font": {"size": 12}}, "showgrid": False, "zeroline": False},
+        "yaxis": {**axis, "title": {"text": y, "font": {"size": 12}}, "zeroline": False},
+    }
