@@ -13,6 +13,7 @@ import torch
 
 from spec_viz import cli
 from spec_viz.models import heads
+from spec_viz.models.catalogue import TRAINED
 from spec_viz.models.load import Loaded
 from spec_viz.training.batches import batches, count_batches
 from spec_viz.training.bigram import count
@@ -37,7 +38,7 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> tuple[Loaded, Corpus]:
 
 
 def test_the_command_line_offers_every_recipe() -> None:
-    assert set(cli.TRAINED) == set(NAMES)
+    assert set(TRAINED) == set(NAMES)
 
 
 @pytest.mark.parametrize("name", NAMES)
