@@ -214,12 +214,14 @@ def test_our_draft_model_under_transformers_assisted_generation(
         trace = start(loaded, request).collect()
         if generate(loaded, trace.prompt, assistant_model=assistant) != trace.output:
             continue  # a near-tie, told apart by the test above
-        ours = dict(_by_length(trace, end_tokens(loaded)))
+        ours = dict(_by_length(trace, frozenset()))
         common = sorted(ours.keys() & heard.keys())
         assert common, "the two never stood at the same place"
+        # Near max_new_tokens and at an end of text each cuts and counts in a way of its own.
         last = len(trace.prompt) + NEW_TOKENS - GAMMA
         for length in [length for length in ours if common[0] <= length < last]:
-            assert ours[length] == heard[length], f"at {length}"
-            compared += 1
+            if not end_tokens(loaded) & set(ours[length][0]):
+                assert ours[length] == heard[length], f"at {length}"
+                compared += 1
     assert compared > 20
     say(capsys, f"draft model: {compared} rounds, drafts and acceptance equal to transformers' assisted generation")
