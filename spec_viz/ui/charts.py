@@ -351,7 +351,11 @@ def _short(values: Sequence[float | None]) -> list[float | None]:
 
 
 def _layout(subject: Subject, x: str, y: str) -> Figure:
-    paint = subject.paint
+    return layout_of(subject.paint, subject.t.language, x, y)
+
+
+def layout_of(paint: Palette, language: str, x: str, y: str) -> Figure:
+    """The frame that all figures of the page have, with the names of its axes."""
     axis = {
         "gridcolor": paint.line,
         "linecolor": paint.line,
@@ -369,7 +373,7 @@ def _layout(subject: Subject, x: str, y: str) -> Figure:
         "plot_bgcolor": "rgba(0,0,0,0)",
         # Plotly styles its own frame, so `inherit` would end there; the page's font is a variable at its root.
         "font": {"family": "var(--sv-sans)", "size": 13, "color": paint.ink},
-        "separators": DECIMAL_MARK[subject.t.language] + " ",
+        "separators": DECIMAL_MARK[language] + " ",
         "barmode": "stack",
         "bargap": 0.25,
         "hovermode": "x unified",

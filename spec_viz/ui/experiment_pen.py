@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from spec_viz.lab.sweep_rows import LEVEL, Estimate
-from spec_viz.ui.charts import Figure, Palette
+from spec_viz.ui.charts import Figure, Palette, layout_of
 from spec_viz.ui.numerals import DECIMAL_MARK, decimal
 from spec_viz.ui.wording import Words
 
@@ -111,36 +111,8 @@ def mix(base: str, colour: str, share: float) -> str:
 
 
 def frame(pen: Pen, x: str, y: str) -> Figure:
-    """As the charts of a run look."""
-    paint = pen.paint
-    axis = {
-        "gridcolor": paint.line,
-        "linecolor": paint.line,
-        "zerolinecolor": paint.line,
-        "tickfont": {"color": paint.muted, "size": 12},
-        "automargin": True,
-        # Dragging on a phone must scroll the page, not zoom the chart.
-        "fixedrange": True,
-    }
-    return {
-        "template": {},
-        "height": 340,
-        "margin": {"l": 8, "r": 8, "t": 8, "b": 8},
-        "paper_bgcolor": "rgba(0,0,0,0)",
-        "plot_bgcolor": "rgba(0,0,0,0)",
-        "font": {"size": 13, "color": paint.ink},
-        "separators": DECIMAL_MARK[pen.t.language] + " ",
-        "hovermode": "closest",
-        "hoverlabel": {"bgcolor": paint.surface, "bordercolor": paint.line, "font": {"color": paint.ink}},
-        "legend": {
-            "orientation": "h",
-            "x": 0,
-            "y": 1.02,
-            "yanchor": "bottom",
-            "traceorder": "normal",
-            "font": {"size": 12},
-        },
-        "showlegend": True,
-        "xaxis": {**axis, "title": {"text": x, "font": {"size": 12}}, "showgrid": False, "zeroline": False},
-        "yaxis": {**axis, "title": {"text": y, "font": {"size": 12}}, "zeroline": False},
-    }
+    """As the charts of a run look; the font is plain, because a saved picture knows none of the page's variables."""
+    figure = layout_of(pen.paint, pen.t.language, x, y)
+    figure |= {"height": 340, "barmode": "group", "hovermode": "closest", "font": {"size": 13, "color": pen.paint.ink}}
+    figure["xaxis"]["zeroline"] = False
+    return figure
