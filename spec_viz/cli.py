@@ -36,7 +36,8 @@ STYLES = {
     "plain": ("", "white on blue"),
 }
 
-out = Console(highlight=False)
+# A file or a pipe has no width of its own, and a table cut to 80 columns cannot be read there.
+out = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
 err = Console(stderr=True, highlight=False)
 
 
@@ -169,9 +170,7 @@ def _parser() -> argparse.ArgumentParser:
         head.set_defaults(name=name)
         head.add_argument("--data", type=Path, metavar="DIR", help="the corpus; assets/corpus otherwise")
         head.add_argument("--out", type=Path, metavar="DIR", help="where the head goes; its place in assets otherwise")
-        head.add_argument(
-            "--work", type=Path, metavar="DIR", help="features, checkpoints, log; beside the corpus otherwise"
-        )
+        head.add_argument("--work", type=Path, metavar="DIR", help="features, checkpoints, log; in the cache otherwise")
         head.add_argument("--shards", type=int, help="only so many shards of the corpus")
         head.add_argument("--smoke", action="store_true", help="seconds on a toy target instead: does it run at all?")
         if name != "bigram":
@@ -532,7 +531,9 @@ def _show_bench(options: argparse.Namespace, result: dict[str, Any]) -> int:
     if options.json:
         print(json.dumps(result, ensure_ascii=False, indent=2))
         return 0
-    _show(options, bench.rows(result), "bench")
+    rows = bench.rows(result)
+    told = [name for name in rows[0] if any(row[name] is not None for row in rows)]
+    _show(options, [{name: row[name] for name in told} for row in rows], "bench")
     out.print(f"[dim]{bench.conditions_line(result)}[/dim]")
     return 0
 
@@ -763,10 +764,10 @@ def run_train_head(options: argparse.Namespace) -> int:
             place, loaded = options.work or cache_folder() / "training", _load(DEFAULT, "bfloat16")
             data, out_ = options.data or CORPUS, options.out or HEADS / options.name
         corpus = Corpus(data, place / "features", options.shards)
-        return _train_head(options, Workshop(loaded, corpus), out_, place / options.name)
+        return _train_head(options, Workshop(loaded, corpus), out_, place)
 
 
-def _train_head(options: argparse.Namespace, shop: Workshop, out_: Path, folder: Path) -> int:
+def _train_head(options: argparse.Namespace, shop: Workshop, out_: Path, place: Path) -> int:
     from dataclasses import replace
 
     from spec_viz.training.heads import RECIPES, train
@@ -775,11 +776,15 @@ def _train_head(options: argparse.Namespace, shop: Workshop, out_: Path, folder:
     if options.name in RECIPES:
         given = {name: getattr(options, name) for name in ("epochs", "rate", "seed")}
         course = replace(RECIPES[options.name].course, **{name: to for name, to in given.items() if to is not None})
+    # Another course, or more of the corpus, does not go on from this one's checkpoint: each has its own folder.
+    parts = (options.name, options.shards or "all", *((course.epochs, course.rate, course.seed) if course else ()))
+    folder = place / "-".join(map(str, parts))
     bars: dict[str, Any] = {}
 
     def hear(what: str, done: int, total: int, line: Mapping[str, Any] | None) -> None:
         if what not in bars:
-            bars[what] = tqdm(total=total, desc=what, file=sys.stderr, mininterval=_pause(), miniters=1)
+            # What an earlier run has done is no speed of this one.
+            bars[what] = tqdm(total=total, initial=done, desc=what, file=sys.stderr, mininterval=_pause(), miniters=1)
         bars[what].set_postfix(line or {}, refresh=False)
         bars[what].update(done - bars[what].n)
 

@@ -275,6 +275,7 @@ def conditions_line(result: dict[str, Any]) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in told["versions"].items())
     return (
         f"{told['device_name']}, {told['threads']} threads, {told['dtype']}, batch 1, greedy, γ = {told['gamma']}, "
-        f"{told['max_new_tokens']} tokens, {told['questions']} prompts × {told['repeats']}; {versions}; "
+        f"{told['max_new_tokens']} tokens, {told['questions']} prompts × {told['repeats']}; "
+        f"medians over prompts, by position all rounds together; {versions}; "
         f"{told['created']}"
     )

@@ -73,21 +73,27 @@ def write_features(
         if corpus.place(number).exists():
             hear(sum(len(sample.ids) for sample in samples))
             continue
-        if stop():
+        made = _features(model, samples, stop, hear)
+        if made is None:
             return
-        hidden, last = _features(model, samples, hear)
+        hidden, last = made
         half = corpus.place(number).with_suffix(".tmp")
         save_file({"hidden": hidden, "last": last}, half, {"shard": corpus.digest(number)})
         half.replace(corpus.place(number))
 
 
-def _features(model: Any, samples: Sequence[Sample], hear: Callable[[int], None]) -> tuple[Tensor, Tensor]:
+def _features(
+    model: Any, samples: Sequence[Sample], stop: Callable[[], bool], hear: Callable[[int], None]
+) -> tuple[Tensor, Tensor] | None:
+    """The features of a shard's sequences one behind the other; None when `stop` ended it."""
     config = model.config
     layers = fused_layers(config.num_hidden_layers)
     starts = [0, *np.cumsum([len(sample.ids) for sample in samples]).tolist()]
     hidden = torch.empty(starts[-1], len(layers), config.hidden_size, dtype=torch.bfloat16)
     last = torch.empty(starts[-1], config.hidden_size, dtype=torch.bfloat16)
     for rows in by_length([len(sample.ids) for sample in samples], IDS_IN_A_PASS):
+        if stop():
+            return None
         ids = pad([samples[row].ids for row in rows])
         with torch.inference_mode():
             # Padding stands behind, where a causal model's real rows cannot see it.

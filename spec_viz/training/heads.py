@@ -178,17 +178,29 @@ def train(
     manifest = json.loads((shop.corpus.folder / MANIFEST).read_text(encoding="utf-8"))
     provenance = {
         "head": name,
-        "command": f"python -m spec_viz train {name}",
+        "command": _command(name, shop.corpus, course),
         "licence": "Apache-2.0",
         "corpus": {**manifest, "shards": len(shop.corpus.numbers)},
         "draft_vocabulary": {"size": len(shop.vocabulary.ids), "coverage": round(shop.vocabulary.coverage, 4)},
         "parameters": sum(tensor.numel() for tensor in tensors.values() if tensor.is_floating_point()),
         **learned,
-        "seconds": round(time.monotonic() - began),
+        "seconds_of_last_run": round(time.monotonic() - began),
         "conditions": conditions(shop.loaded),
     }
     write_provenance(out, provenance)
     return provenance
+
+
+def _command(name: str, corpus: Corpus, course: Course | None) -> str:
+    """What makes this head again."""
+    parts = [f"python -m spec_viz train {name}"]
+    if corpus.limit is not None:
+        parts.append(f"--shards {corpus.limit}")
+    if course is not None:
+        own = RECIPES[name].course
+        given = {"epochs": course.epochs, "rate": course.rate, "seed": course.seed}
+        parts += [f"--{key} {value}" for key, value in given.items() if value != getattr(own, key)]
+    return " ".join(parts)
 
 
 def _learn(
