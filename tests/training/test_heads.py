@@ -116,6 +116,17 @@ def test_features_are_the_target_s_own_states_and_belong_to_their_shard(toy: tup
         read_features(replace(corpus, features=_swapped(corpus)), 1, samples)
 
 
+def test_features_stop_between_two_passes_and_leave_no_half_shard(toy: tuple[Loaded, Corpus], tmp_path: Path) -> None:
+    loaded, corpus = toy
+    elsewhere = replace(corpus, features=tmp_path / "features")
+    heard: list[int] = []
+    write_features(loaded.model, elsewhere, after(1), heard.append)
+    assert len(heard) == 1
+    assert list(elsewhere.features.iterdir()) == []
+    write_features(loaded.model, elsewhere)
+    assert elsewhere.place(0).read_bytes() == corpus.place(0).read_bytes()
+
+
 def _swapped(corpus: Corpus) -> Path:
     folder = corpus.features.parent / "swapped"
     folder.mkdir(exist_ok=True)
