@@ -54,6 +54,11 @@ class Corpus:
         for number in self.numbers:
             yield from (sample for sample in read_shard(self.folder, number) if sample.held_out == held_out)
 
+    @property
+    def tokens(self) -> int:
+        """Ids that the target wrote, loops cut, held-out answers too."""
+        return sum(len(sample.answer) for number in self.numbers for sample in read_shard(self.folder, number))
+
     def place(self, number: int) -> Path:
         """Where the features of a shard lie."""
         return self.features / f"shard-{number:05}.safetensors"

@@ -180,7 +180,7 @@ def train(
         "head": name,
         "command": _command(name, shop.corpus, course),
         "licence": "Apache-2.0",
-        "corpus": {**manifest, "shards": len(shop.corpus.numbers)},
+        "corpus": {**manifest, "shards": len(shop.corpus.numbers), "tokens": shop.corpus.tokens},
         "draft_vocabulary": {"size": len(shop.vocabulary.ids), "coverage": round(shop.vocabulary.coverage, 4)},
         "parameters": sum(tensor.numel() for tensor in tensors.values() if tensor.is_floating_point()),
         **learned,
