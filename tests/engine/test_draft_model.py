@@ -207,7 +207,7 @@ def test_padding_of_the_output_matrix_is_no_difference() -> None:
 def test_a_model_that_is_not_named_is_asked_for() -> None:
     setup = make_setup(alike())
     with pytest.raises(OptionError, match="name the model"):
-        FAMILY.build(setup, FAMILY.options({}))
+        FAMILY.build(setup, FAMILY.options({"model": " "}))
 
 
 def test_it_knows_what_it_adds_to_the_memory() -> None:
