@@ -155,6 +155,7 @@ def train(
         tensors = bigram.count(shop.corpus.samples(held_out=False), len(shop.embedding))
         learned: dict[str, Any] = {}
         kept: dict[str, Any] = {}
+        rounded: set[str] = set()
     else:
         recipe = RECIPES[name]
         course = course or recipe.course
@@ -162,6 +163,7 @@ def train(
         if progress is None:
             return None
         kept, tensors = recipe.keep(shop, learner)
+        rounded = {key for key in tensors if recipe.int8(key)}
         rates = evaluate(learner, batches(shop.corpus, True, course.budget))
         learned = {
             "course": asdict(course),
@@ -169,12 +171,7 @@ def train(
             "curve": read_curve(folder),
             "held_out": {task: rates[task].table() for task in sorted(rates)},
         }
-    write_head(
-        out,
-        {"method": name, "target": shop.loaded.entry.name, **kept},
-        tensors,
-        {key for key in tensors if name != "bigram" and recipe.int8(key)},
-    )
+    write_head(out, {"method": name, "target": shop.loaded.entry.name, **kept}, tensors, rounded)
     manifest = json.loads((shop.corpus.folder / MANIFEST).read_text(encoding="utf-8"))
     provenance = {
         "head": name,
