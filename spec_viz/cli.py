@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from spec_viz.lab.sweep import Choice, Experiment
     from spec_viz.models.load import Loaded
     from spec_viz.models.readiness import Standing
-    from spec_viz.training.heads import Workshop
+    from spec_viz.training.recipe import Workshop
 
 STYLES = {
     "accepted": ("✓", "black on green"),
@@ -751,7 +751,7 @@ def run_train_head(options: argparse.Namespace) -> int:
     from spec_viz.models.heads import HEADS
     from spec_viz.models.weights import cache_folder
     from spec_viz.training.features import Corpus
-    from spec_viz.training.heads import Workshop
+    from spec_viz.training.recipe import Workshop
     from spec_viz.training.shards import CORPUS
     from spec_viz.training.smoke import toy_corpus, toy_target
 

@@ -6,11 +6,15 @@ a learned widening. Both products make an ordinary Llama of it, and neither need
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor, nn
 from transformers import LlamaConfig, LlamaModel
 
 from spec_viz.training.batches import Batch
+from spec_viz.training.fit import Course
 from spec_viz.training.lesson import Marks, mark, prepare, take
+from spec_viz.training.recipe import Recipe, Workshop, llama
 from spec_viz.training.vocabulary import DraftVocabulary
 
 # Four ninths of SmolLM2's width: its output matrix is then a tenth of the target's work.
@@ -72,3 +76,14 @@ class DraftModelLearner(nn.Module):
         """Its own weights: the body's under Llama's names, and both projections, `narrow` made for raw embeddings."""
         body = {f"model.{name}": value for name, value in self.body.state_dict().items() if "embed_tokens" not in name}
         return body | {"narrow.weight": self.narrow.weight / self._size, "widen.weight": self.widen.weight}
+
+
+def _learner(work: Workshop) -> nn.Module:
+    return DraftModelLearner(small_config(work.loaded.model.config), work.vocabulary, work.embedding, work.output)
+
+
+def _keep(_: Workshop, learner: DraftModelLearner) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    return {"llama": llama(learner.body.config)}, learner.tensors()
+
+
+RECIPE = Recipe(Course(4, budget=3000, rate=2e-3), _learner, _keep)

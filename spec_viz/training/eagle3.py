@@ -7,6 +7,7 @@ attends as it will when it drafts: to the true pairs up to t, and to its own ear
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +15,10 @@ from transformers import LlamaConfig
 
 from spec_viz.drafters.eagle3 import Eagle3
 from spec_viz.training.batches import Batch
+from spec_viz.training.features import fused_layers
+from spec_viz.training.fit import Course
 from spec_viz.training.lesson import Marks, mark, prepare, take
+from spec_viz.training.recipe import Recipe, Workshop, llama, maps
 from spec_viz.training.vocabulary import DraftVocabulary
 
 # What a step counts against the one before it.
@@ -106,3 +110,18 @@ class Eagle3Learner(nn.Module):
         tensors = dict(self.head.state_dict())
         tensors["fc.weight"] = tensors["fc.weight"] / self._scale.flatten()
         return tensors
+
+
+def _learner(work: Workshop) -> nn.Module:
+    config = work.loaded.model.config
+    norm = work.loaded.model.model.norm.weight.float()
+    return Eagle3Learner(config, work.vocabulary, work.embedding, work.output, norm, work.scale, slots=3)
+
+
+def _keep(work: Workshop, learner: Eagle3Learner) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    config = work.loaded.model.config
+    kept = {"layers": [*fused_layers(config.num_hidden_layers)], "llama": llama(config)}
+    return kept, learner.fold() | maps(work.vocabulary)
+
+
+RECIPE = Recipe(Course(3, budget=3000, rate=1e-3), _learner, _keep, lambda name: "proj" in name or name == "fc.weight")

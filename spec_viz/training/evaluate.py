@@ -8,16 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.nn.functional import linear
+from torch import nn
 
 from spec_viz.training.batches import Batch
-from spec_viz.training.lesson import Marks, prepare, take
-from spec_viz.training.medusa import MedusaLearner
-from spec_viz.training.vocabulary import DraftVocabulary
+from spec_viz.training.lesson import Marks
 
 
 @dataclass(slots=True)
@@ -69,27 +65,3 @@ def _only(batch: Batch, row: int) -> Batch:
         batch.greedy[part],
         batch.tasks[part],
     )
-
-
-@torch.inference_mode()
-def calibrate(
-    learner: MedusaLearner, held_out: Iterable[Batch], vocabulary: DraftVocabulary, output: Tensor, ranks: int
-) -> list[list[float]]:
-    """How often each of a head's best guesses is the target's argmax, by head and rank (Medusa's node choice, §5.1).
-
-    Counted on the greedy answers, on held-out data: on its training data a head looks surer than it is.
-    """
-    right = torch.zeros(learner.slots, ranks)
-    seen = torch.zeros(learner.slots)
-    for batch in held_out:
-        lesson = prepare(batch, vocabulary, learner.slots)
-        states = learner.heads(take(batch.last, lesson.rows).float())
-        for slot in range(learner.slots):
-            counted = (lesson.weight[slot] > 0) & batch.greedy[:, None]
-            theirs = lesson.states[:, slot : slot + lesson.rows.shape[1]][counted].float()
-            best = linear(theirs, output).argmax(-1)
-            guesses = linear(states[..., slot, :][counted], output).topk(ranks).indices
-            right[slot] += (guesses == best[:, None]).sum(0)
-            seen[slot] += len(best)
-    accuracies: list[Any] = (right / seen[:, None].clamp(min=1)).tolist()
-    return [[round(value, 4) for value in row] for row in accuracies]

@@ -1,4 +1,4 @@
-"""The trained heads: how each is set up, what of it is kept, and the papers that go with it.
+"""The trained heads by name: a recipe run from corpus to files, and the papers that go with them.
 
 A recipe's settings are those that made the heads in `assets/heads`; `train NAME` with no others makes them again.
 """
@@ -8,131 +8,30 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
-from functools import cached_property
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from spec_viz.drafters.head import embedding_rows, output_rows
 from spec_viz.lab.run import conditions
 from spec_viz.models.heads import PROVENANCE, write_head
-from spec_viz.models.load import Loaded
-from spec_viz.training import bigram
+from spec_viz.training import bigram, draft_model, eagle3, medusa
 from spec_viz.training.batches import batches
-from spec_viz.training.draft_model import DraftModelLearner, small_config
-from spec_viz.training.eagle3 import Eagle3Learner
-from spec_viz.training.evaluate import calibrate, evaluate
-from spec_viz.training.features import Corpus, fused_layers, write_features
+from spec_viz.training.evaluate import evaluate
+from spec_viz.training.features import Corpus, write_features
 from spec_viz.training.fit import Course, Progress, fit, read_curve
 from spec_viz.training.generate import quiet
-from spec_viz.training.medusa import MedusaLearner
+from spec_viz.training.recipe import Recipe, Workshop
 from spec_viz.training.shards import MANIFEST
-from spec_viz.training.vocabulary import DraftVocabulary, choose
-
-# Channels of features are measured on so many ids.
-MEASURED = 20_000
-# Guesses of a Medusa head that its tree may use.
-RANKS = 10
-
-
-@dataclass(frozen=True)
-class Workshop:
-    """What every recipe works with: the target and the corpus."""
-
-    loaded: Loaded
-    corpus: Corpus
-
-    @cached_property
-    def vocabulary(self) -> DraftVocabulary:
-        """The draft vocabulary of the corpus's training part."""
-        return choose(self.corpus.samples(held_out=False), len(self.embedding))
-
-    @cached_property
-    def embedding(self) -> Tensor:
-        """The target's embedding (V, d), float32."""
-        return embedding_rows(self.loaded.model).float()
-
-    @cached_property
-    def output(self) -> Tensor:
-        """The target's output rows (Vd, d) of the draft vocabulary, float32."""
-        return output_rows(self.loaded.model, self.vocabulary.ids).float()
-
-    @cached_property
-    def scale(self) -> Tensor:
-        """The size of every channel of the features, (layers, d)."""
-        batch = next(iter(batches(self.corpus, False, MEASURED)))
-        real = torch.arange(batch.ids.shape[1]) < batch.lengths[:, None]
-        return batch.hidden[real].float().std(0).clamp(min=1e-3)
-
-
-@dataclass(frozen=True, slots=True)
-class Recipe:
-    """How a head is made: its course, the module that learns, and what of that is kept.
-
-    `keep` gives the entries of its config and its tensors; `int8` names the matrices that may be rounded.
-    """
-
-    course: Course
-    learner: Callable[[Workshop], nn.Module]
-    keep: Callable[[Workshop, Any], tuple[dict[str, Any], dict[str, Tensor]]]
-    int8: Callable[[str], bool] = lambda _name: False
-
-
-def _eagle3(work: Workshop) -> nn.Module:
-    config = work.loaded.model.config
-    norm = work.loaded.model.model.norm.weight.float()
-    return Eagle3Learner(config, work.vocabulary, work.embedding, work.output, norm, work.scale, slots=3)
-
-
-def _keep_eagle3(work: Workshop, learner: Eagle3Learner) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    config = work.loaded.model.config
-    kept = {"layers": [*fused_layers(config.num_hidden_layers)], "llama": _llama(config)}
-    return kept, learner.fold() | _maps(work.vocabulary)
-
-
-def _medusa(work: Workshop) -> nn.Module:
-    return MedusaLearner(work.vocabulary, work.output, slots=4)
-
-
-def _keep_medusa(work: Workshop, learner: MedusaLearner) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    accuracies = calibrate(learner, batches(work.corpus, True, Course(1).budget), work.vocabulary, work.output, RANKS)
-    return {"heads": learner.slots, "accuracies": accuracies}, dict(learner.heads.state_dict()) | _maps(work.vocabulary)
-
-
-def _draft_model(work: Workshop) -> nn.Module:
-    config = small_config(work.loaded.model.config)
-    return DraftModelLearner(config, work.vocabulary, work.embedding, work.output)
-
-
-def _keep_draft_model(_: Workshop, learner: DraftModelLearner) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    return {"llama": _llama(learner.body.config)}, learner.tensors()
-
 
 RECIPES: dict[str, Recipe] = {
-    "draft_model": Recipe(Course(4, budget=3000, rate=2e-3), _draft_model, _keep_draft_model),
-    "eagle3": Recipe(
-        Course(3, budget=3000, rate=1e-3), _eagle3, _keep_eagle3, lambda name: "proj" in name or name == "fc.weight"
-    ),
-    "medusa": Recipe(Course(2, budget=3000, rate=1e-3), _medusa, _keep_medusa),
+    "draft_model": draft_model.RECIPE,
+    "eagle3": eagle3.RECIPE,
+    "medusa": medusa.RECIPE,
 }
 NAMES = ("bigram", *RECIPES)
-
-
-def _llama(config: Any) -> dict[str, Any]:
-    """What a Llama layer of a head needs to be built again."""
-    names = (
-        "vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads head_dim "
-        "max_position_embeddings rms_norm_eps bos_token_id eos_token_id pad_token_id tie_word_embeddings"
-    )
-    kept = {name: getattr(config, name) for name in names.split()}
-    return kept | {"rope_parameters": dict(config.rope_parameters)}
-
-
-def _maps(vocabulary: DraftVocabulary) -> dict[str, Tensor]:
-    return {"d2t": vocabulary.d2t, "t2d": vocabulary.t2d}
 
 
 def train(

@@ -19,7 +19,8 @@ from spec_viz.training.batches import batches, count_batches
 from spec_viz.training.bigram import count
 from spec_viz.training.features import Corpus, read_features, write_features
 from spec_viz.training.fit import Course, fit
-from spec_viz.training.heads import NAMES, RECIPES, Workshop
+from spec_viz.training.heads import NAMES, RECIPES
+from spec_viz.training.recipe import Workshop
 from spec_viz.training.shards import read_shard
 from spec_viz.training.smoke import toy_corpus, toy_target
 from spec_viz.training.vocabulary import choose
