@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from spec_viz import cli
+from spec_viz.cli import train
 from spec_viz.models.load import Loaded
 from spec_viz.training.shards import shard_numbers
 
 
 @pytest.fixture(autouse=True)
 def small(tiny: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cli, "_load", lambda _name, _dtype=None: tiny)
+    monkeypatch.setattr(train, "load_model", lambda _name, _dtype=None: tiny)
 
 
 def test_a_signal_ends_it_and_the_same_command_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

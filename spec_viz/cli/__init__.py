@@ -1,0 +1,36 @@
+"""The command line: what the page does, without a browser. Tables for people, JSON with `--json`."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from spec_viz.cli import content, decode, law, measure, models, train
+from spec_viz.cli.terminal import err
+from spec_viz.models.weights import WeightsError
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; the exit code is 0 when it did what it says, 1 when a check failed, 2 when it could not run."""
+    options = _parser().parse_args(arguments)
+    from spec_viz.ui.wording import words
+
+    try:
+        return int(options.run(options))
+    except WeightsError as problem:
+        err.print(words("en")(problem.key, **problem.fields), style="red")
+    except OSError as problem:
+        err.print(f"{problem.filename or 'A file'}: {problem.strerror or problem}.", style="red")
+    except ValueError as problem:
+        key = getattr(problem, "key", None)
+        sentence = words("en")(key, **problem.fields) if key else str(problem)  # type: ignore[attr-defined]
+        err.print(sentence, style="red")
+    return 2
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="spec_viz", description="Speculative decoding, shown and measured.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    for group in (models, decode, law, measure, content, train):
+        group.add(commands)
+    return parser

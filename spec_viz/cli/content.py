@@ -1,0 +1,63 @@
+"""`record` and `lessons`: make what the page shows again, and check it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+from tqdm import tqdm
+
+from spec_viz.cli.terminal import command, load_model, report_problems
+from spec_viz.models.catalogue import DEFAULT
+
+
+def add(commands: Any) -> None:
+    """Offer both."""
+    record = command(commands, "record", run_record, "make the recorded runs of presets and lessons again")
+    record.add_argument("names", nargs="*", metavar="NAME", help="only these presets and lessons (a lesson's folder)")
+
+    lessons = command(commands, "lessons", run_lessons, "check every preset and lesson")
+    lessons.add_argument("action", choices=("check",))
+    lessons.add_argument("--live", action="store_true", help="also run everything again and compare with what is kept")
+
+
+def run_record(options: argparse.Namespace) -> int:
+    """Run presets and lessons again and keep their traces; what they then do not show is reported, with exit code 1."""
+    from spec_viz.content import check
+    from spec_viz.content.lessons import lesson_folders, load_lesson
+    from spec_viz.content.presets import load_presets
+    from spec_viz.content.record import record, record_lesson
+
+    presets = {preset.name: preset for preset in load_presets()}
+    folders = {folder.name: folder for folder in lesson_folders(hidden=True)}
+    names = options.names or [*presets, *folders]
+    if unknown := [name for name in names if name not in presets and name not in folders]:
+        raise ValueError(f"no preset or lesson is called {', '.join(unknown)}")
+    # Read before anything runs: a slip in a file should not cost the minutes of the recording.
+    lessons = {name: load_lesson(folders[name]) for name in names if name in folders}
+    loaded = load_model(DEFAULT)
+    problems: list[str] = []
+    for name in tqdm(names, file=sys.stderr):
+        if name in presets:
+            record(loaded, presets[name])
+            problems += presets[name].problems()
+        else:
+            record_lesson(loaded, lessons[name])
+            problems += check.problems(lessons[name])
+    return report_problems(options, problems)
+
+
+def run_lessons(options: argparse.Namespace) -> int:
+    """Every preset's and lesson's words, traces and claims; with `--live` the traces are made again and compared."""
+    from spec_viz.content.check import check_lessons
+    from spec_viz.content.live import live_preset_problems
+    from spec_viz.content.presets import load_presets
+
+    presets = load_presets()
+    problems = [problem for preset in presets for problem in preset.problems()]
+    loaded = load_model(DEFAULT) if options.live else None
+    problems += check_lessons(loaded=loaded)
+    if loaded is not None:
+        problems += [problem for preset in presets for problem in live_preset_problems(preset, loaded)]
+    return report_problems(options, problems)

@@ -1,0 +1,223 @@
+"""`bench`, `concurrency` and `sweep`: speed and acceptance, measured."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tqdm import tqdm
+
+from spec_viz.cli.decode import settings_of
+from spec_viz.cli.terminal import command, known, load_model, out, show, signals
+from spec_viz.models.catalogue import CATALOGUE, DEFAULT
+
+if TYPE_CHECKING:
+    from spec_viz.lab.bench import Question
+    from spec_viz.lab.sweep import Choice, Experiment
+
+
+def add(commands: Any) -> None:
+    """Offer the three."""
+    bench = command(commands, "bench", run_bench, "speed beside transformers' generate, as ratios in one run")
+    bench.add_argument("--questions", type=Path, metavar="FILE.jsonl", help="Spec-Bench questions; presets otherwise")
+    bench.add_argument("--held-out", action="store_true", help="prompts that no head of ours was trained on, by task")
+    bench.add_argument("--category", nargs="+", help="only these categories of the questions, or these presets")
+    bench.add_argument("--limit", type=int, default=10, help="questions a category")
+    bench.add_argument("--drafters", nargs="+", default=["prompt_lookup"], metavar="NAME")
+    bench.add_argument("--against", default="transformers", choices=("transformers", "nothing"))
+    bench.add_argument("--max-new-tokens", type=int, default=64)
+    bench.add_argument("--gamma", type=int, default=4)
+    bench.add_argument("--repeats", type=int, default=3)
+    bench.add_argument("--out", type=Path, metavar="RESULT.json")
+
+    load = command(commands, "concurrency", run_concurrency, "where speculation stops paying as requests share a pass")
+    load.add_argument("--target", default=DEFAULT, choices=tuple(CATALOGUE), metavar="NAME")
+    load.add_argument("--questions", type=Path, metavar="FILE.jsonl", help="Spec-Bench questions; presets otherwise")
+    load.add_argument("--held-out", action="store_true", help="prompts that no head of ours was trained on, by task")
+    load.add_argument("--category", nargs="+", help="only these categories of the questions, or these presets")
+    load.add_argument("--limit", type=int, default=10, help="questions a category")
+    load.add_argument("--drafters", nargs="*", default=["prompt_lookup"], metavar="NAME")
+    load.add_argument("--batch", nargs="+", type=int, default=[1, 2, 4, 8, 16, 32, 64], help="requests side by side")
+    load.add_argument("--gamma", nargs="+", type=int, default=[2, 4])
+    load.add_argument("--alpha", nargs="*", type=float, default=[0.6, 0.8], help="chances of a free, lossy drafter")
+    load.add_argument("--max-new-tokens", type=int, default=32)
+    load.add_argument("--repeats", type=int, default=3)
+    load.add_argument("--out", type=Path, metavar="RESULT.json")
+
+    sweep = command(
+        commands, "sweep", run_sweep, "acceptance and speed over γ, temperature or tasks; or as a reader sees it"
+    )
+    sweep.add_argument("kind", choices=("gamma", "temperature", "task", "streaming"))
+    sweep.add_argument("--target", default=DEFAULT, choices=tuple(CATALOGUE), metavar="NAME")
+    sweep.add_argument("--questions", type=Path, metavar="FILE.jsonl", help="Spec-Bench questions; presets otherwise")
+    sweep.add_argument("--held-out", action="store_true", help="prompts that no head of ours was trained on, by task")
+    sweep.add_argument("--category", nargs="+", help="only these categories of the questions, or these presets")
+    sweep.add_argument("--limit", type=int, default=5, help="questions a category")
+    sweep.add_argument(
+        "--drafters",
+        nargs="+",
+        default=["prompt_lookup"],
+        metavar="NAME[:KEY=VALUE,…]",
+        help="a drafter and what is not its default; rule=NAME sets the rule",
+    )
+    sweep.add_argument("--gamma", nargs="+", type=int, help="the values of `gamma`; one value for the others")
+    sweep.add_argument("--temperature", nargs="+", type=float, help="the values of `temperature`; one for the others")
+    sweep.add_argument("--seeds", nargs="+", type=int, default=[0])
+    sweep.add_argument("--repeats", type=int, default=3)
+    sweep.add_argument("--max-new-tokens", type=int, default=64)
+    sweep.add_argument("--out", type=Path, metavar="RESULT.json")
+    sweep.add_argument("--csv", type=Path, metavar="FILE.csv", help="a line a run")
+
+
+def run_bench(options: argparse.Namespace) -> int:
+    """Ratios of tokens per second, measured in alternating order in one process."""
+    from spec_viz.drafters.registry import families
+    from spec_viz.lab import bench
+
+    questions = questions_of(options)
+    known("drafter", options.drafters, families())
+    loaded = load_model(DEFAULT)
+    result = bench.measure(
+        loaded,
+        questions,
+        options.drafters,
+        against_transformers=options.against == "transformers",
+        gamma=options.gamma,
+        max_new_tokens=options.max_new_tokens,
+        repeats=options.repeats,
+        progress=lambda items: tqdm(items, file=sys.stderr),
+    )
+    return show_bench(options, result)
+
+
+def show_bench(options: argparse.Namespace, result: dict[str, Any]) -> int:
+    """The record in its file and as JSON, or its table with the conditions under it."""
+    from spec_viz.lab import bench
+
+    if options.out:
+        options.out.write_text(json.dumps(result, ensure_ascii=False, indent=2), encoding="utf-8")
+    if options.json:
+        print(json.dumps(result, ensure_ascii=False, indent=2))
+        return 0
+    rows = bench.rows(result)
+    told = [name for name in rows[0] if any(row[name] is not None for row in rows)]
+    show(options, [{name: row[name] for name in told} for row in rows], "bench")
+    out.print(f"[dim]{bench.conditions_line(result)}[/dim]")
+    return 0
+
+
+def questions_of(options: argparse.Namespace) -> list[Question]:
+    """Those of a file, or the presets' own prompts."""
+    from spec_viz.content.presets import load_presets
+    from spec_viz.lab.bench import Question, read_questions
+    from spec_viz.training.prompts import TASKS, held_out_prompts
+
+    if options.questions:
+        return read_questions(options.questions, options.category, options.limit)
+    if options.held_out:
+        known("task", options.category, TASKS)
+        return [Question(task, text) for task, text in held_out_prompts(options.category or TASKS, options.limit)]
+    presets = load_presets()
+    known("preset", options.category, [preset.name for preset in presets])
+    return [
+        Question(preset.name, preset.prompt, bool(preset.settings.get("chat", True)))
+        for preset in presets
+        if not options.category or preset.name in options.category
+    ]
+
+
+def run_concurrency(options: argparse.Namespace) -> int:
+    """Speed and latency by batch size, the crossing points, and K by batch size as vLLM takes it."""
+    from spec_viz.drafters.registry import families
+    from spec_viz.lab import concurrency
+
+    questions = questions_of(options)
+    known("drafter", options.drafters, families())
+    result = concurrency.measure(
+        load_model(options.target),
+        questions,
+        {name: {} for name in options.drafters},
+        batches=options.batch,
+        gammas=options.gamma,
+        alphas=options.alpha,
+        max_new_tokens=options.max_new_tokens,
+        repeats=options.repeats,
+        progress=lambda items: tqdm(items, file=sys.stderr),
+    )
+    if options.out:
+        options.out.write_text(json.dumps(result, ensure_ascii=False, indent=2), encoding="utf-8")
+    if options.json:
+        print(json.dumps(result, ensure_ascii=False, indent=2))
+        return 0
+    show(options, concurrency.rows(result), "concurrency")
+    show(options, concurrency.crossings(result), "where it stops paying")
+    show(options, [{**row, "vllm": row["vllm"] and json.dumps(row["vllm"])} for row in result["schedules"]], "tables")
+    out.print(f"[dim]{concurrency.conditions_line(result)}[/dim]")
+    return 0
+
+
+def run_sweep(options: argparse.Namespace) -> int:
+    """An experiment as a table with intervals; what was measured before Ctrl-C is kept."""
+    from spec_viz.lab import sweep, sweep_rows
+
+    experiment = sweep.validate(_experiment(options))
+    for path in filter(None, (options.out, options.csv)):
+        # Asked before the runs, so that a folder that does not exist costs none.
+        path.touch()
+    loaded = load_model(options.target)
+    with signals() as stopped:
+        result = sweep.measure(
+            loaded,
+            experiment,
+            lambda: bool(stopped),
+            lambda turns: tqdm(list(turns), desc=options.kind, file=sys.stderr),
+        )
+    if options.out:
+        options.out.write_text(json.dumps(result, ensure_ascii=False), encoding="utf-8")
+    read = sweep.read(result)
+    if options.csv and isinstance(read, sweep.Sweep):
+        options.csv.write_text(sweep.to_csv(read), encoding="utf-8")
+    if options.json:
+        print(json.dumps(result, ensure_ascii=False, indent=2))
+    elif result["points"] and isinstance(read, sweep.Sweep):
+        show(options, sweep_rows.rows(read), options.kind)
+        out.print(f"[dim]{sweep_rows.conditions_line(read)}[/dim]")
+    return 1 if stopped else 0
+
+
+def _experiment(options: argparse.Namespace) -> Experiment:
+    from spec_viz.drafters.registry import families
+    from spec_viz.lab.sweep import Experiment
+
+    choices = [_choice(text) for text in options.drafters]
+    known("drafter", [choice.drafter for choice in choices], families())
+    values = {
+        "gamma": options.gamma or ([1, 2, 4, 8] if options.kind == "gamma" else [4]),
+        "temperature": options.temperature or ([0.0, 0.5, 1.0] if options.kind == "temperature" else [0.0]),
+    }
+    for name, given in values.items():
+        if name != options.kind and len(given) > 1:
+            raise ValueError(f"--{name} takes one value here: `sweep {name}` is what varies it.")
+    return Experiment(
+        options.kind,
+        tuple(choices),
+        tuple(questions_of(options)),
+        tuple(map(float, values.get(options.kind, []))),
+        gamma=values["gamma"][0],
+        temperature=values["temperature"][0],
+        seeds=tuple(options.seeds),
+        repeats=options.repeats,
+        max_new_tokens=options.max_new_tokens,
+    )
+
+
+def _choice(text: str) -> Choice:
+    from spec_viz.lab.sweep import Choice
+
+    name, _, given = text.partition(":")
+    settings = settings_of(name, [each for each in given.split(",") if each])
+    rule = settings.pop("rule", None)
+    return Choice(name, settings, rule)
