@@ -15,8 +15,9 @@ from spec_viz.cli.terminal import command, known, load_model, out, show, signals
 from spec_viz.models.catalogue import CATALOGUE, DEFAULT
 
 if TYPE_CHECKING:
-    from spec_viz.lab.bench import Question
+    from spec_viz.lab.bench import Method, Question
     from spec_viz.lab.sweep import Choice, Experiment
+    from spec_viz.models.load import Loaded
 
 
 def add(commands: Any) -> None:
@@ -27,7 +28,10 @@ def add(commands: Any) -> None:
     bench.add_argument("--category", nargs="+", help="only these categories of the questions, or these presets")
     bench.add_argument("--limit", type=int, default=10, help="questions a category")
     bench.add_argument("--drafters", nargs="+", default=["prompt_lookup"], metavar="NAME")
-    bench.add_argument("--against", default="transformers", choices=("transformers", "nothing"))
+    bench.add_argument("--against", default="transformers", choices=("transformers", "vllm", "nothing"))
+    bench.add_argument(
+        "--server", action="append", default=[], metavar="NAME=URL", help="with --against vllm: a running server"
+    )
     bench.add_argument("--max-new-tokens", type=int, default=64)
     bench.add_argument("--gamma", type=int, default=4)
     bench.add_argument("--repeats", type=int, default=3)
@@ -84,13 +88,26 @@ def run_bench(options: argparse.Namespace) -> int:
         loaded,
         questions,
         options.drafters,
-        against_transformers=options.against == "transformers",
+        peers=_peers(options, loaded),
         gamma=options.gamma,
         max_new_tokens=options.max_new_tokens,
         repeats=options.repeats,
         progress=lambda items: tqdm(items, file=sys.stderr),
     )
     return show_bench(options, result)
+
+
+def _peers(options: argparse.Namespace, loaded: Loaded) -> dict[str, Method]:
+    from spec_viz.lab import bench
+
+    if (options.against == "vllm") != bool(options.server):
+        raise ValueError("--against vllm takes at least one --server NAME=URL, and nothing else takes any.")
+    if options.against == "transformers":
+        return bench.transformers_peers(loaded, options.drafters, options.gamma, options.max_new_tokens)
+    pairs = [text.partition("=") for text in options.server]
+    if not all(equals for _, equals, _ in pairs):
+        raise ValueError("--server takes NAME=URL, such as plain=http://127.0.0.1:8000")
+    return bench.server_peers({name: address for name, _, address in pairs}, options.max_new_tokens)
 
 
 def show_bench(options: argparse.Namespace, result: dict[str, Any]) -> int:

@@ -10,20 +10,22 @@ from __future__ import annotations
 import json
 import statistics
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, astuple, dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
 from functools import partial
-from itertools import zip_longest
+from itertools import takewhile, zip_longest
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from spec_viz.lab.metrics import summarise
-from spec_viz.lab.run import Request, Run, conditions, encode_prompt, start
+from spec_viz.lab.run import Request, Run, conditions, encode_prompt, end_tokens, start
 from spec_viz.models.catalogue import DRAFT
 from spec_viz.models.load import Loaded, load
 from spec_viz.models.weights import fetch
+from spec_viz.serving.client import Server
 
 SCHEMA = "specviz.result/1"
 
@@ -39,13 +41,14 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Decode seconds and tokens after the first, and for our own runs what their rounds say.
+    """Decode seconds and tokens after the first, the ids of the whole answer, and what the rounds say where known.
 
     `positions` are (judged, accepted) by draft position, of chains; `draft_ms` is per drafted token.
     """
 
     seconds: float
     tokens: int
+    output: tuple[int, ...]
     alpha: float | None = None
     tau: float | None = None
     coverage: float | None = None
@@ -57,19 +60,12 @@ Method = Callable[[Question], Measured]
 
 
 @dataclass(frozen=True, slots=True)
-class Timing:
+class Timing(Measured):
     """One method on one prompt, measured."""
 
-    method: str
-    category: str
-    prompt: int
-    seconds: float
-    tokens: int
-    alpha: float | None = None
-    tau: float | None = None
-    coverage: float | None = None
-    positions: tuple[tuple[int, int], ...] = ()
-    draft_ms: float | None = None
+    method: str = field(kw_only=True)
+    category: str = field(kw_only=True)
+    prompt: int = field(kw_only=True)
 
     @property
     def rate(self) -> float:
@@ -96,24 +92,19 @@ def measure(
     questions: Sequence[Question],
     drafters: Sequence[str],
     *,
-    against_transformers: bool,
+    peers: Mapping[str, Method],
     gamma: int,
     max_new_tokens: int,
     repeats: int,
     progress: Callable[[Sequence[Question]], Iterable[Question]],
 ) -> dict[str, Any]:
-    """Time every method on every question `repeats` times, in alternating order; a `specviz.result/1` record."""
+    """Time every method on every question `repeats` times, in alternating order; a `specviz.result/1` record.
+
+    `peers` are others' methods by name: `transformers_peers`, `server_peers`.
+    """
     methods: dict[str, Method] = {
         f"ours · {name}": partial(_ours, loaded, name, gamma, max_new_tokens) for name in ("none", *drafters)
-    }
-    if against_transformers:
-        stock = load(loaded.entry.name, packed=False)
-        lookup = {"prompt_lookup_num_tokens": gamma, "max_matching_ngram_size": 3}
-        methods["transformers · plain"] = partial(_theirs, stock, max_new_tokens, {})
-        if "prompt_lookup" in drafters:
-            methods["transformers · prompt_lookup"] = partial(_theirs, stock, max_new_tokens, lookup)
-        if "draft_model" in drafters:
-            methods["transformers · assisted"] = partial(_theirs, stock, max_new_tokens, _assisted(gamma))
+    } | {**peers}
     timings: list[Timing] = []
     for number, question in enumerate(progress(questions)):
         for repeat in range(repeats):
@@ -121,7 +112,8 @@ def measure(
             for method in list(methods)[:: 1 if repeat % 2 == 0 else -1]:
                 measured = methods[method](question)
                 if measured.tokens:
-                    timings.append(Timing(method, question.category, number, *astuple(measured)))
+                    told = {each.name: getattr(measured, each.name) for each in fields(Measured)}
+                    timings.append(Timing(**told, method=method, category=question.category, prompt=number))
     return {
         "schema": SCHEMA,
         "kind": "bench",
@@ -135,8 +127,51 @@ def measure(
             "questions": len(questions),
             "clock": "after the first token",
         },
+        "ends": sorted(end_tokens(loaded)),
         "timings": [asdict(timing) for timing in timings],
     }
+
+
+def transformers_peers(loaded: Loaded, drafters: Sequence[str], gamma: int, tokens: int) -> dict[str, Method]:
+    """Transformers' generate on the stock layers: plain, and its counterparts of those drafters of ours it has."""
+    stock = load(loaded.entry.name, packed=False)
+    lookup = {"prompt_lookup_num_tokens": gamma, "max_matching_ngram_size": 3}
+    peers: dict[str, Method] = {"transformers · plain": partial(_theirs, stock, tokens, {})}
+    if "prompt_lookup" in drafters:
+        peers["transformers · prompt_lookup"] = partial(_theirs, stock, tokens, lookup)
+    if "draft_model" in drafters:
+        peers["transformers · assisted"] = partial(_theirs, stock, tokens, _assisted(gamma))
+    return peers
+
+
+def server_peers(addresses: Mapping[str, str], tokens: int) -> dict[str, Method]:
+    """Running servers by a name of one's own, asked over HTTP; ServerError where one does not answer."""
+    return {f"vllm · {name}": partial(_served, Server(address), tokens) for name, address in addresses.items()}
+
+
+def _served(server: Server, tokens: int, question: Question) -> Measured:
+    """What the client sees, the network included; rates from vLLM's per-request lists where it sends them."""
+    if not question.chat:
+        raise ValueError("a server is asked through its chat template: use questions that are chat turns")
+    answer = server.ask(question.prompt, tokens)
+    count, seconds = answer.after_first
+    told = (answer.metrics or {}).get("speculative_decoding") or {}
+    steps = list(zip(told.get("per_step_drafted") or (), told.get("per_step_accepted") or (), strict=True))
+    positions = tuple(
+        (
+            sum(place < drafted and place <= kept for drafted, kept in steps),
+            sum(place < kept for _, kept in steps),
+        )
+        for place in range(max((drafted for drafted, _ in steps), default=0))
+    )
+    judged = sum(count for count, _ in positions)
+    return Measured(
+        seconds,
+        count,
+        answer.ids or (),
+        sum(kept for _, kept in positions) / judged if judged else None,
+        positions=positions,
+    )
 
 
 def _ours(loaded: Loaded, drafter: str, gamma: int, tokens: int, question: Question) -> Measured:
@@ -152,7 +187,14 @@ def _ours(loaded: Loaded, drafter: str, gamma: int, tokens: int, question: Quest
     positions = () if summary.is_tree else tuple((each.judged, each.accepted) for each in summary.positions)
     draft_ms = summary.ms["propose"].total / summary.drafted if summary.drafted else None
     return Measured(
-        seconds, len(trace.output) - 1, alpha, summary.tau.value, summary.coverage.value, positions, draft_ms
+        seconds,
+        len(trace.output) - 1,
+        tuple(trace.output),
+        alpha,
+        summary.tau.value,
+        summary.coverage.value,
+        positions,
+        draft_ms,
     )
 
 
@@ -196,12 +238,18 @@ def _theirs(loaded: Loaded, tokens: int, options: dict[str, Any], question: Ques
         **options,
     )
     # Their prompt lookup drafts before the first pass, so several tokens can come at once: none of those is timed.
-    return Measured(time.perf_counter() - streamer.at, out.shape[1] - ids.shape[1] - streamer.count)
+    seconds, output = time.perf_counter() - streamer.at, tuple(out[0, ids.shape[1] :].tolist())
+    return Measured(seconds, len(output) - streamer.count, output)
 
 
 def rows(result: dict[str, Any]) -> list[dict[str, Any]]:
-    """The table: per category and method, α, τ, coverage and the median ratios to our and to transformers' plain."""
+    """The table: per category and method, α, τ, coverage, and the median ratios to our plain decoding and to peers.
+
+    `same text` counts the prompts on which a method wrote what our plain decoding wrote, an end of text aside.
+    """
     timings = [Timing(**timing) for timing in result["timings"]]
+    ends = {*result["ends"]}
+    peers = [name for name in dict.fromkeys(timing.method for timing in timings) if not name.startswith("ours · ")]
     table = []
     categories = list(dict.fromkeys(timing.category for timing in timings))
     for category in [*categories, *(["all"] if len(categories) > 1 else [])]:
@@ -218,10 +266,10 @@ def rows(result: dict[str, Any]) -> list[dict[str, Any]]:
                     "coverage": _median([timing.coverage for timing in mine]),
                     "by position": " ".join(f"{rate:.2f}" for rate in position_rates(mine)) or None,
                     "c": _draft_cost(here, mine),
+                    "ms/token p50/p95/p99": _spread(mine),
                     "÷ ours · none": _ratio(here, method, "ours · none"),
-                    "÷ transformers · plain": _ratio(here, method, "transformers · plain"),
-                    "÷ transformers · prompt_lookup": _ratio(here, method, "transformers · prompt_lookup"),
-                    "÷ transformers · assisted": _ratio(here, method, "transformers · assisted"),
+                    **{f"÷ {peer}": _ratio(here, method, peer) for peer in peers},
+                    "same text": _same(here, mine, ends),
                 }
             )
     return table
@@ -238,6 +286,24 @@ def _ratio(timings: Sequence[Timing], method: str, other: str) -> str | None:
         if all(pair):
             ratios.append(statistics.median(pair[0]) / statistics.median(pair[1]))
     return f"{statistics.median(ratios):.2f} ({min(ratios):.2f}–{max(ratios):.2f})" if ratios else None
+
+
+def _spread(timings: Sequence[Timing]) -> str:
+    """Percentiles over all runs of a run's mean milliseconds a token."""
+    times = [1000 / timing.rate for timing in timings]
+    return " / ".join(f"{value:.1f}" for value in np.percentile(times, (50, 95, 99)))
+
+
+def _same(timings: Sequence[Timing], mine: Sequence[Timing], ends: set[int]) -> str | None:
+    """On how many prompts a method's ids are those of our plain decoding; None where it tells none."""
+    plain = {timing.prompt: _text(timing, ends) for timing in timings if timing.method == "ours · none"}
+    told = {timing.prompt: _text(timing, ends) for timing in mine if timing.output}
+    return f"{sum(text == plain.get(prompt) for prompt, text in told.items())}/{len(told)}" if told else None
+
+
+def _text(timing: Timing, ends: set[int]) -> tuple[int, ...]:
+    """The ids in front of the first end of text."""
+    return tuple(takewhile(lambda token: token not in ends, timing.output))
 
 
 def position_rates(timings: Sequence[Timing]) -> list[float]:

@@ -264,24 +264,30 @@ def rows(result: Sweep) -> list[dict[str, Any]]:
     lines = by_series(result.points)
     table = []
     for line in series(result):
-        told = forecast(lines[line.drafter, line.rule]) if kind == "gamma" else None
-        predicted = {each.gamma: each for each in told.predictions} if told else {}
+        mine = lines[line.drafter, line.rule]
         for value, each in line.rates.items():
-            row = {
-                "drafter": line.drafter,
-                "rule": line.rule,
-                axis: value,
-                "prompts": each.speedup.prompts,
-                "α": _told(each.alpha),
-                "τ": _told(each.tau),
-                "÷ plain": _told(each.speedup),
-            }
-            if kind == "gamma":
-                found = predicted.get(value)
-                row["i.i.d."] = _rounded(found.speedup_by_formula if found else None)
-                row["by position"] = _rounded(found.speedup if found else None)
-            table.append(row)
+            found = _foretold(result, mine, value)
+            table.append(
+                {
+                    "drafter": line.drafter,
+                    "rule": line.rule,
+                    axis: value,
+                    "prompts": each.speedup.prompts,
+                    "α": _told(each.alpha),
+                    "τ": _told(each.tau),
+                    "÷ plain": _told(each.speedup),
+                    "i.i.d.": _rounded(found.speedup_by_formula if found else None),
+                    "by position": _rounded(found.speedup if found else None),
+                }
+            )
     return table
+
+
+def _foretold(result: Sweep, points: Sequence[Point], value: Any) -> Prediction | None:
+    """What one line's formula says at an axis value: over γ from the runs at the largest, else from that cell's own."""
+    told = forecast(points if result.experiment.kind == "gamma" else _at(result, points, value))
+    gamma = value if result.experiment.kind == "gamma" else told and told.gamma
+    return next((each for each in told.predictions if each.gamma == gamma), None) if told else None
 
 
 def _stream_rows(result: Sweep) -> list[dict[str, Any]]:

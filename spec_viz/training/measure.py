@@ -32,7 +32,7 @@ def measure_live(
         loaded,
         questions,
         names,
-        against_transformers=False,
+        peers={},
         gamma=gamma,
         max_new_tokens=max_new_tokens,
         repeats=repeats,
