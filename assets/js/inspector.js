@@ -80,7 +80,7 @@ function head(trace, round, index, token, fate, { t }) {
     : isTree(round) ? t('tree.place', { round: round.round, ...standing(trace, round, index, t) })
     : t('inspector.place.draft', { round: round.round, place: index + 1, of: round.nodes.length });
   const words = make('p', 'sv-inspector-place');
-  words.append(make('b', '', t(`legend.${fate}`)), ` · ${place} · ${t('inspector.id', { id: token.id })}`);
+  words.append(make('b', '', t(`legend.${fate}`)), ` · ${place} · ${token.id === null ? t('board.unknown') : t('inspector.id', { id: token.id })}`);
   box.append(tile, words);
   return box;
 }

@@ -32,6 +32,7 @@ export function make(tag, className, text) {
 
 /** The token as visible text: spaces, newlines, stray bytes and invisible characters get a mark. */
 export function drawToken(token) {
+  if (token.unknown) return make('span', 'sv-token sv-token--unknown', '…');
   const holder = make('span', isSpecial(token) ? 'sv-token sv-token--special' : 'sv-token');
   const parts = token.hex === null ? [{ text: token.text }] : segments(bytesOf(token));
   for (const part of parts) {
@@ -73,7 +74,7 @@ function code(character) {
 
 /** The token in a sentence: quoted, with names for what a voice cannot read. */
 export function quote(token, t) {
-  return `“${plain(token, t)}”`;
+  return token.unknown ? t('board.unknown') : `“${plain(token, t)}”`;
 }
 
 function plain(token, t) {

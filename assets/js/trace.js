@@ -63,6 +63,9 @@ export class Bundle {
   }
 }
 
+/** A draft that a server refused without naming it. */
+const UNKNOWN = Object.freeze({ text: '', hex: null, unknown: true });
+
 /** One run. `entries` is its text, token by token, each with where it came from. */
 export class Trace {
   #table = new Map();
@@ -96,6 +99,7 @@ export class Trace {
 
   /** A token's text, and its bytes in hex when they are not whole UTF-8. */
   text(id) {
+    if (id === null) return UNKNOWN;
     return this.#table.get(id) ?? { text: `#${id}`, hex: null };
   }
 

@@ -159,7 +159,7 @@ def _watch(run: Any, draw: Callable[[Round, dict[int, Any]], None] | None) -> Tr
 def _draw(round_: Round, table: dict[int, Any]) -> None:
     row = Text(f"{round_.round:>4}  ", style="dim")
     for node in round_.nodes:
-        _tile(row, table[node.id][0], *STYLES[node.status])
+        _tile(row, "…" if node.id is None else table[node.id][0], *STYLES[node.status])
     if round_.emitted:
         _tile(row, table[round_.emitted.id][0], *STYLES[round_.emitted.kind])
     out.print(row)

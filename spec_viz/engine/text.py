@@ -72,10 +72,11 @@ class Vocabulary:
 
 def mentioned(round_: Round) -> set[int]:
     """Every token id a round speaks of, candidates included."""
-    ids = set()
+    ids = set[int]()
     tops = []
     for node in round_.nodes:
-        ids.add(node.id)
+        if node.id is not None:
+            ids.add(node.id)
         tops += [node.p_top, node.q_top, node.residual_top]
     if round_.emitted is not None:
         ids.add(round_.emitted.id)

@@ -57,10 +57,11 @@ class Node:
 
     `parent` is the index of the parent node in the round, -1 for the last committed token; `depth` counts from 1.
     `p`, `q` are the warped probabilities of this token, `p_raw`, `q_raw` those at temperature 1; `accept` is the
-    probability with which the rule keeps it, `beta` = Σ min(p, q), `u` the uniform draw that decided.
+    probability with which the rule keeps it, `beta` = Σ min(p, q), `u` the uniform draw that decided. `id` is None where
+    a server told how many drafts it refused, but not which.
     """
 
-    id: Token
+    id: Token | None
     parent: int
     depth: int
     status: Status
@@ -136,7 +137,7 @@ class Round:
     def committed(self) -> tuple[int, ...]:
         """Ids this round adds to the text: the accepted path, then the emitted token."""
         tail = () if self.emitted is None else (self.emitted.id,)
-        return tuple(node.id for node in self.path) + tail
+        return tuple(node.id for node in self.path if node.id is not None) + tail
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,6 +334,8 @@ def _check_round(round_: Round, number: int, where: str) -> None:
         if node.depth != depths[node.parent] + 1:
             raise TraceError(f"{place}.depth", f"{node.depth} under a parent of depth {depths[node.parent]}")
         if node.status == "accepted":
+            if node.id is None:
+                raise TraceError(f"{place}.id", "an accepted draft is part of the text, so it has an id")
             if node.parent not in accepted or any(round_.nodes[i].depth == node.depth for i in accepted if i >= 0):
                 raise TraceError(f"{place}.status", "the accepted nodes are not one path")
             accepted.add(index)

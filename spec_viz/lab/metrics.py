@@ -355,7 +355,7 @@ def _candidates(drafting: Sequence[Round]) -> Ratio | None:
     """Σ p over the drafts that follow a place ÷ such places: the root, and kept drafts that others follow."""
     total, places = 0.0, 0
     for round_ in drafting:
-        chances: dict[int, dict[int, float]] = {}
+        chances: dict[int, dict[int | None, float]] = {}
         for node in round_.nodes:
             if node.parent < 0 or round_.nodes[node.parent].status == "accepted":
                 if node.p is None:

@@ -174,7 +174,7 @@ def largest_error(result: Result, warp: Warp, layers: int | None = None) -> floa
     """How far p (or q, of a drafter of so many layers) in the rounds is from plain passes over the whole prefix."""
     errors = [0.0]
     for committed, round_ in result.starts():
-        drafts = [node.id for node in round_.nodes]
+        drafts = [node.id for node in round_.nodes if node.id is not None]
         logits = direct([*committed, *drafts], layers or LAYERS)[len(committed) - 1 :]
         for place, node in enumerate(round_.nodes):
             prefix = [*committed, *drafts[:place]]
@@ -184,6 +184,7 @@ def largest_error(result: Result, warp: Warp, layers: int | None = None) -> floa
             )
             assert seen is not None
             assert seen_raw is not None
+            assert node.id is not None
             errors += [abs(seen - float(law[node.id])), abs(seen_raw - float(raw[node.id]))]
             errors += [abs(probability - float(law[token])) for token, probability in tops or ()]
         if layers is None and round_.emitted is not None:

@@ -345,3 +345,17 @@ def altered(draw: st.DrawFn) -> str:
 @given(altered())
 def test_an_altered_trace_is_read_or_refused(text: str) -> None:
     read_or_refused(text)
+
+
+def test_only_a_refused_draft_may_go_without_a_name() -> None:
+    """A server tells how many drafts it refused, not which."""
+    header = json.dumps(
+        {"schema": format_.SCHEMA, "run": "r", "origin": "server", "meta": {}, "prompt": [1], "tokens": {}}
+    )
+    node = {"id": None, "parent": -1, "depth": 1, "status": "rejected"}
+    line = {"round": 0, "nodes": [node], "emitted": {"id": 3, "kind": "correction"}}
+    (trace,) = loads(f"{header}\n{json.dumps(line)}\n")
+    assert trace.rounds[0].nodes[0].id is None
+    assert trace.output == (3,)
+    with pytest.raises(TraceError, match=r"nodes\.0\.id"):
+        loads(f"{header}\n{json.dumps(line | {'nodes': [node | {'status': 'accepted'}]})}\n")

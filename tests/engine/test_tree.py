@@ -161,7 +161,9 @@ def test_a_model_s_tree_keeps_both_caches_whole(drawn: Any, temperature: float) 
             if node.q_top:
                 path, at = list[int](), node.parent
                 while at >= 0:
-                    path.insert(0, round_.nodes[at].id)
+                    token = round_.nodes[at].id
+                    assert token is not None
+                    path.insert(0, token)
                     at = round_.nodes[at].parent
                 law = warp.law(direct([*committed, *path], 2)[-1:], committed)[0]
                 for token, chance in node.q_top:
