@@ -5,7 +5,7 @@
 
 import { MOST_RIVALS, comparable } from './against.js';
 import { FAULTS } from './break.js';
-import { KNOBS, ROOMS } from './lab/settings.js';
+import { KNOBS, ROOMS, RUNS } from './lab/settings.js';
 import { LANGUAGES, preferredLanguage } from './words.js';
 
 /** The one knob that is a text of the visitor's own, with a box under the prompt. */
@@ -140,7 +140,7 @@ export function fields(boot, pages) {
   };
 }
 
-/** The Lab: which room, its sliders, and what the law test is about (checked again where the choices are known). */
+/** The Lab: which room, its sliders, what the law test is about (checked again where the choices are known), a step of a run. */
 function lab() {
   const sliders = KNOBS.map(({ name, min, max, step, value }) => [
     `lab_${name}`,
@@ -152,6 +152,8 @@ function lab() {
     lab_drafter: { ...text(40), group: 'view', value: 'prompt_lookup' },
     lab_rule: { ...text(40), group: 'view', value: '' },
     lab_temperature: { ...real(0, 2), group: 'view', value: 1 },
+    lab_run: { ...choice(RUNS), group: 'view', value: 'eagle3' },
+    lab_step: { ...whole(0, 9999), group: 'view', value: 0 },
   };
 }
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
+from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
 from spec_viz.cli.terminal import command, load_model, report_problems
+from spec_viz.content.files import ASSETS
 from spec_viz.models.catalogue import DEFAULT
 
 
@@ -16,6 +19,9 @@ def add(commands: Any) -> None:
     """Offer both."""
     record = command(commands, "record", run_record, "make the recorded runs of presets and lessons again")
     record.add_argument("names", nargs="*", metavar="NAME", help="only these presets and lessons (a lesson's folder)")
+
+    paging = command(commands, "record-paging", run_record_paging, "make the recorded batches of the paged cache again")
+    paging.add_argument("--out", type=Path, default=ASSETS / "paged", metavar="DIR")
 
     lessons = command(commands, "lessons", run_lessons, "check every preset and lesson")
     lessons.add_argument("action", choices=("check",))
@@ -46,6 +52,15 @@ def run_record(options: argparse.Namespace) -> int:
             record_lesson(loaded, lessons[name])
             problems += check.problems(lessons[name])
     return report_problems(options, problems)
+
+
+def run_record_paging(options: argparse.Namespace) -> int:
+    """Decode the batches again, and print the files that they are in."""
+    from spec_viz.lab.paging import record
+
+    paths = [str(path) for path in record(load_model(DEFAULT), options.out)]
+    print(json.dumps(paths) if options.json else "\n".join(paths))
+    return 0
 
 
 def run_lessons(options: argparse.Namespace) -> int:

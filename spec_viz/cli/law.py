@@ -23,7 +23,7 @@ def run_law(options: argparse.Namespace) -> int:
     """The losslessness tests as a table; exit code 1 when one fails."""
     from spec_viz.drafters.registry import families
     from spec_viz.engine.rules import RULES
-    from spec_viz.lab import law, law_model, law_tiny
+    from spec_viz.lab import law, law_hindsight, law_model, law_tiny
 
     if options.rounds < law.FEWEST_ROUNDS:
         raise ValueError(f"{options.rounds} rounds are too few to tell one law from another; use {law.FEWEST_ROUNDS}.")
@@ -38,7 +38,7 @@ def run_law(options: argparse.Namespace) -> int:
         loaded = load_model(DEFAULT)
         tests += law_model.model_tests(loaded, options.rounds, options.drafter, options.rule)
     tests = law.family_wise(tests)
-    planted = law.planted(options.rounds) if options.planted else []
+    planted = [*law.planted(options.rounds), law_hindsight.sample_hindsight(tiny)] if options.planted else []
     rows = [_law_row(test) for test in (*tests, *planted)]
     show(options, rows, "law")
     return 0 if all(test.passed for test in (*tests, *planted)) else 1

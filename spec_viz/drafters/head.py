@@ -79,7 +79,7 @@ class Attention(nn.Module):
         queries = self.q_proj(states).view(shape).transpose(1, 2)
         keys = self.k_proj(states).view(shape).transpose(1, 2)
         values = self.v_proj(states).view(shape).transpose(1, 2)
-        return _turn(queries, angles), _turn(keys, angles), values
+        return turn(queries, angles), turn(keys, angles), values
 
     def attend(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
         """What the queries find, (B, n, d); the mask is added to the scores, None lets every query see every key."""
@@ -88,7 +88,8 @@ class Attention(nn.Module):
         return out
 
 
-def _turn(states: Tensor, angles: tuple[Tensor, Tensor]) -> Tensor:
+def turn(states: Tensor, angles: tuple[Tensor, Tensor]) -> Tensor:
+    """States (B, heads, n, head_dim) at the rotary positions of these cosines and sines (B or 1, n, head_dim)."""
     cos, sin = (angle[:, None] for angle in angles)
     low, high = states.chunk(2, -1)
     return states * cos + torch.cat([-high, low], -1) * sin

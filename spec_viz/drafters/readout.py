@@ -16,18 +16,23 @@ from spec_viz.engine.pack import pack
 
 Placed = TypeVar("Placed")
 Body = TypeVar("Body", bound=nn.Module)
+# Where a head keeps rows of its own.
+OWN_ROWS = "lm_head.weight"
 # By target, so that what was made for it goes when the target goes.
 _PLACED: WeakKeyDictionary[Any, dict[Head, Any]] = WeakKeyDictionary()
 
 
 class Readout(nn.Module):
-    """The target's output rows of a draft vocabulary: states (n, d) to logits (n, V) over the target's vocabulary."""
+    """The target's output rows of a draft vocabulary: states (n, d) to logits (n, V) over the target's vocabulary.
 
-    def __init__(self, model: Any, ids: Tensor) -> None:
+    A head that was published with rows of its own (Vd, w) is read through those.
+    """
+
+    def __init__(self, model: Any, ids: Tensor, own: Tensor | None = None) -> None:
         super().__init__()
         self._ids = ids.to(model.device)
         self._width = len(embedding_rows(model))
-        rows = output_rows(model, self._ids).float()
+        rows = output_rows(model, self._ids).float() if own is None else own
         self.rows = nn.Linear(rows.shape[1], rows.shape[0], bias=False, device="meta")
         self.rows.weight = nn.Parameter(rows, requires_grad=False)
 
@@ -48,7 +53,7 @@ def placed(head: Head, model: Any, make: Callable[[Head, Any], Placed]) -> Place
 def put_to_work(body: Body, head: Head, model: Any) -> tuple[Body, Readout]:
     """A head's module with its weights, and what reads it off, as they run beside a target."""
     body.load_state_dict(weights_of(head), assign=True)
-    readout = Readout(model, head.draft_ids)
+    readout = Readout(model, head.draft_ids, head.tensors.get(OWN_ROWS))
     for module in (body, readout):
         settle(module, model)
     return body, readout
@@ -62,5 +67,5 @@ def settle(module: nn.Module, model: Any) -> None:
 
 
 def weights_of(head: Head) -> dict[str, Tensor]:
-    """A head's own tensors, without the maps between the vocabularies."""
-    return {name: tensor for name, tensor in head.tensors.items() if name not in ("d2t", "t2d")}
+    """A head's own tensors, without the maps between the vocabularies and the rows that `Readout` reads."""
+    return {name: tensor for name, tensor in head.tensors.items() if name not in ("d2t", "t2d", OWN_ROWS)}

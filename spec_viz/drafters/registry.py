@@ -29,6 +29,13 @@ MODULES = (
     "bigram",
     "medusa",
     "eagle3",
+    "eagle",
+    "mtp",
+    "window",
+    "pard",
+    "kv_sharing",
+    "dflash",
+    "dspark",
     "scripted",
 )
 

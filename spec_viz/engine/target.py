@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
+from transformers.cache_utils import Cache
 
-from spec_viz.engine.cache import crop, gather, new_cache
+from spec_viz.engine.cache import crop, gather, growing, new_cache
 from spec_viz.engine.proposal import NOTHING, ROOT, Needs, Proposal, Seen, chain, depths
 
 
@@ -31,11 +32,12 @@ class CachedModel:
     cache holds L − 1 entries, because the last token has not been fed yet (algorithms §1.6).
     """
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, cache: Callable[[], Cache] = new_cache) -> None:
         self.model = model
         self.device: torch.device = model.device
         self.context_limit: int = model.config.max_position_embeddings
-        self._cache = new_cache()
+        self._new_cache = cache
+        self._cache = cache()
         self._waiting: Waiting | None = None
 
     @property
@@ -92,6 +94,14 @@ class CachedModel:
         logits: Tensor = out.logits[0].float()
         hidden = {layer: out.hidden_states[layer][0] for layer in needs.layers}
         return logits, Seen(logits if needs.logits else None, hidden)
+
+    def entries(self, layer: int) -> tuple[Tensor, Tensor]:
+        """A layer's rotated keys and its values, (1, groups, length, head_dim) each: a view, good until the next pass.
+
+        At least one token must have been fed.
+        """
+        held = list(growing(self._cache))[layer]
+        return held.keys[:, :, : held.length], held.values[:, :, : held.length]
 
     # -------------------------------------------------------- the first layers alone (LayerSkip 2404.16710)
 
@@ -189,7 +199,7 @@ class CachedModel:
 
     def close(self) -> None:
         """Free the cache."""
-        self._cache = new_cache()
+        self._cache = self._new_cache()
         self._waiting = None
 
 

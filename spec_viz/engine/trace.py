@@ -57,8 +57,8 @@ class Node:
 
     `parent` is the index of the parent node in the round, -1 for the last committed token; `depth` counts from 1.
     `p`, `q` are the warped probabilities of this token, `p_raw`, `q_raw` those at temperature 1; `accept` is the
-    probability with which the rule keeps it, `beta` = Σ min(p, q), `u` the uniform draw that decided. `id` is None where
-    a server told how many drafts it refused, but not which.
+    probability with which the rule keeps it, `beta` = Σ min(p, q), `u` the uniform draw that decided. `id` is None
+    where a server told how many drafts it refused, but not which.
     """
 
     id: Token | None

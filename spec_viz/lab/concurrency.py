@@ -8,15 +8,18 @@ which all B requests still decode.
 
 from __future__ import annotations
 
+import csv
+import io
 import itertools
 import math
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
+from pydantic import ConfigDict, Field, TypeAdapter, with_config
 
 from spec_viz.drafters.none import Stateless
 from spec_viz.engine.batch import Asked, Pass, decode_batch
@@ -29,12 +32,26 @@ from spec_viz.engine.target import CachedModel
 from spec_viz.lab.batch import asked
 from spec_viz.lab.bench import SCHEMA, Question
 from spec_viz.lab.metrics import PARTS
-from spec_viz.lab.run import Request, conditions, encode_prompt, prepare
+from spec_viz.lab.run import Request, RequestError, conditions, encode_prompt, prepare
+from spec_viz.lab.sweep import (
+    MOST_POINTS,
+    Amount,
+    Choice,
+    Count,
+    Finish,
+    Name,
+    Positive,
+    Progress,
+    ResultError,
+    read_as,
+)
 from spec_viz.models.load import Loaded
 
 PLAIN = "none"
 SYNTHETIC = RULES["synthetic"]
 CROSSING = "straight line in log2 B between the last batch where it is faster and the first where it is not"
+
+PERCENTILES = (50, 95, 99)
 
 Policy = Literal["fixed", "table", "goodput"]
 Table = list[list[int]]
@@ -65,6 +82,69 @@ class Mode:
 PLAIN_MODE = Mode(PLAIN, 0)
 
 
+# A user's token needs a round after the prefill, and a pass in which all still decode one more.
+FEWEST_BEYOND = 3
+MOST_BATCH = 1024
+Batch = Annotated[int, Field(ge=1, le=MOST_BATCH)]
+AtLeastOne = Annotated[int, Field(ge=1, le=10**9)]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to be measured: every drafter and every coin of chance α with every γ, at every batch size.
+
+    The policies choose γ by the load, with what the fixed ones have shown; they double the time.
+    """
+
+    drafters: tuple[Choice, ...]
+    questions: tuple[Question, ...]
+    batches: tuple[Batch, ...] = (1, 2, 4, 8, 16)
+    gammas: tuple[AtLeastOne, ...] = (2, 4)
+    alphas: tuple[Amount, ...] = (0.6, 0.8)
+    max_new_tokens: int = 24
+    repeats: int = 1
+    policies: tuple[Policy, ...] = ()
+
+    @property
+    def fixed(self) -> tuple[Mode, ...]:
+        """Every way whose γ is the same at every load, plain decoding left out."""
+        modes = [Mode(choice.label, gamma) for choice in self.drafters for gamma in self.gammas]
+        return (*modes, *(Mode(SYNTHETIC.name, gamma, alpha) for alpha in self.alphas for gamma in self.gammas))
+
+    @property
+    def adaptive(self) -> tuple[Mode, ...]:
+        """Every way whose γ follows the load."""
+        most = max(self.gammas)
+        return tuple(
+            Mode(mode.drafter, most, mode.alpha, policy)
+            for mode in self.fixed
+            if mode.gamma == most
+            for policy in self.policies
+        )
+
+
+def size(plan: Plan) -> int:
+    """How many samples a whole run brings."""
+    return len(set(plan.batches)) * plan.repeats * (1 + len(plan.fixed) + len(plan.adaptive))
+
+
+def validate(plan: Plan) -> Plan:
+    """The plan where it can be run; RequestError or ValueError where a part of it cannot."""
+    if not plan.gammas or not plan.batches or min(*plan.batches, *plan.gammas, plan.repeats) < 1:
+        raise ValueError("batches, gammas and repeats are at least 1")
+    if not plan.questions or not plan.fixed:
+        raise ValueError("a drafter or a chance, and a prompt, are needed")
+    if not all(0 <= alpha <= 1 for alpha in plan.alphas):
+        raise ValueError("a chance lies between 0 and 1")
+    if any(choice.drafter == PLAIN for choice in plan.drafters):
+        raise ValueError("plain decoding is measured beside every drafter; it is none itself")
+    least = max(plan.gammas) + FEWEST_BEYOND
+    if plan.max_new_tokens < least:
+        raise RequestError("error.load_tokens", gamma=max(plan.gammas), least=least)
+    return plan
+
+
+@with_config(ConfigDict(allow_inf_nan=False))
 @dataclass(frozen=True, slots=True)
 class Sample:
     """One batch, decoded once: tokens and milliseconds of its full passes, and each user's milliseconds a token.
@@ -74,21 +154,21 @@ class Sample:
     beside it in time.
     """
 
-    batch: int
-    drafter: str
-    gamma: int
-    alpha: float | None
+    batch: Batch
+    drafter: Name
+    gamma: Count
+    alpha: Amount | None
     policy: Policy
-    repeat: int
-    passes: int
-    rounds: int
-    tokens: int
-    accepted: int
-    judged: int
-    ms: Mapping[str, float]
-    users: tuple[float, ...]
-    differs: tuple[tuple[int, int, float], ...]
-    ratio: float
+    repeat: Count
+    passes: AtLeastOne
+    rounds: AtLeastOne
+    tokens: AtLeastOne
+    accepted: Count
+    judged: Count
+    ms: Mapping[str, Amount]
+    users: Annotated[tuple[Positive, ...], Field(min_length=1, max_length=MOST_BATCH)]
+    differs: Annotated[tuple[tuple[Count, Count, float], ...], Field(max_length=MOST_BATCH)]
+    ratio: Positive
 
     @property
     def mode(self) -> Mode:
@@ -154,6 +234,68 @@ def vllm_config(table: Table) -> dict[str, Any] | None:
 # ---------------------------------------------------------------- measuring
 
 
+def begin(loaded: Loaded, plan: Plan) -> dict[str, Any]:
+    """A record without samples: what is measured and under which conditions. It counts as stopped until it is done."""
+    return {
+        "schema": SCHEMA,
+        "kind": "concurrency",
+        "plan": asdict(plan),
+        "conditions": {
+            **conditions(loaded),
+            "target": loaded.entry.name,
+            "batches": sorted(set(plan.batches)),
+            "gammas": list(plan.gammas),
+            "alphas": list(plan.alphas),
+            "drafters": {choice.label: dict(choice.options) for choice in plan.drafters},
+            "temperature": 0,
+            "max_new_tokens": plan.max_new_tokens,
+            "end_of_text": "ignored",
+            "repeats": plan.repeats,
+            "questions": len(plan.questions),
+            "clock": "full passes: no prefill, and every request still decodes",
+            "drafting": "one request after another",
+        },
+        "crossing_method": CROSSING,
+        "samples": [],
+        "schedules": [],
+        "finish": "stopped",
+    }
+
+
+def run(
+    loaded: Loaded, plan: Plan, stop: Callable[[], bool] = lambda: False, progress: Progress = iter
+) -> Generator[Sample]:
+    """Decode batches of every size in every way, greedily; a sample as soon as its plain neighbour is there.
+
+    First every drafter and every α with every gamma, each repeat in turn with plain decoding; then, with the table of K
+    by batch size that these times give, the policies of the plan. Drafts are made one request after another, as each
+    request has a drafter of its own, so a drafter that is a model costs B times what it costs one. Ends early, with
+    whole samples, once `stop` says so.
+    """
+    bench = Bench(loaded, validate(plan), stop)
+    samples: list[Sample] = []
+    turns = [(batch, repeat) for batch in sorted(set(plan.batches)) for repeat in range(plan.repeats)]
+    bench.warm()
+    for batch, repeat in progress(turns):
+        for sample in bench.turn([PLAIN_MODE, *plan.fixed], batch, repeat, {}):
+            samples.append(sample)
+            yield sample
+    if not plan.adaptive or stop():
+        return
+    tables = {family: make_table(_speeds(samples, family)) for family in _families(samples)}
+    for batch, repeat in progress(turns):
+        for sample in bench.turn([PLAIN_MODE, *plan.adaptive], batch, repeat, tables):
+            if sample.mode != PLAIN_MODE:
+                yield sample
+
+
+def schedules(samples: Sequence[Sample]) -> list[dict[str, Any]]:
+    """K by batch size for every drafter and coin, and the same as vLLM takes it."""
+    fixed = [sample for sample in samples if sample.policy == "fixed"]
+    tables = {family: make_table(_speeds(fixed, family)) for family in _families(fixed)}
+    return [{"name": family, "table": table, "vllm": vllm_config(table)} for family, table in tables.items()]
+
+
 def measure(
     loaded: Loaded,
     questions: Sequence[Question],
@@ -164,138 +306,138 @@ def measure(
     alphas: Sequence[float],
     max_new_tokens: int,
     repeats: int,
-    progress: Callable[[Sequence[Any]], Iterable[Any]] = lambda items: items,
+    progress: Progress = iter,
 ) -> dict[str, Any]:
-    """Decode batches of every size in every way, greedily, as a `specviz.result/1` record.
-
-    First every drafter and every α with every gamma, each repeat in turn with plain decoding; then, with the table of K
-    by batch size that these times give, the table itself and goodput. Drafts are made one request after another, as
-    each request has a drafter of its own, so a drafter that is a model costs B times what it costs one.
-    """
-    if not gammas or min(*batches, *gammas, repeats) < 1 or max_new_tokens < max(gammas) + 3:
-        raise ValueError("batches, gammas and repeats are at least 1, max_new_tokens at least the longest gamma and 3")
-    if PLAIN in drafters:
-        raise ValueError("plain decoding is measured beside every drafter; it is none itself")
-    bench = Bench(loaded, questions, drafters, max_new_tokens)
-    fixed = [Mode(name, gamma) for name in drafters for gamma in gammas]
-    fixed += [Mode(SYNTHETIC.name, gamma, alpha) for alpha in alphas for gamma in gammas]
-    bench.sample(PLAIN_MODE, min(batches), 0, {})  # the first passes of a process are slow
-    turns = [(batch, repeat) for batch in sorted(set(batches)) for repeat in range(repeats)]
-    samples = [
-        sample for batch, repeat in progress(turns) for sample in bench.turn([PLAIN_MODE, *fixed], batch, repeat, {})
-    ]
-    tables = {family: make_table(_speeds(samples, family)) for family in dict.fromkeys(mode.family for mode in fixed)}
-    adaptive = [
-        Mode(mode.drafter, max(gammas), mode.alpha, policy)
-        for mode in fixed
-        if mode.gamma == max(gammas)
-        for policy in ("table", "goodput")
-    ]
-    for batch, repeat in progress(turns):
-        samples += bench.turn([PLAIN_MODE, *adaptive], batch, repeat, tables)[1:]
+    """A whole plan with both policies, as a `specviz.result/1` record."""
+    choices = tuple(Choice(name, options) for name, options in drafters.items())
+    policies: tuple[Policy, ...] = ("table", "goodput")
+    plan = Plan(
+        choices, tuple(questions), tuple(batches), tuple(gammas), tuple(alphas), max_new_tokens, repeats, policies
+    )
+    record = begin(loaded, validate(plan))
+    samples = list(run(loaded, plan, progress=progress))
     return {
-        "schema": SCHEMA,
-        "kind": "concurrency",
-        "conditions": {
-            **conditions(loaded),
-            "target": loaded.entry.name,
-            "batches": sorted(set(batches)),
-            "gammas": list(gammas),
-            "alphas": list(alphas),
-            "drafters": {name: dict(options) for name, options in drafters.items()},
-            "temperature": 0,
-            "max_new_tokens": max_new_tokens,
-            "end_of_text": "ignored",
-            "repeats": repeats,
-            "questions": len(questions),
-            "clock": "full passes: no prefill, and every request still decodes",
-            "drafting": "one request after another",
-        },
-        "crossing_method": CROSSING,
+        **record,
         "samples": [asdict(sample) for sample in samples],
-        "schedules": [{"name": family, "table": table, "vllm": vllm_config(table)} for family, table in tables.items()],
+        "schedules": schedules(samples),
+        "finish": "done",
     }
 
 
 class Bench:
-    """Decodes batches of the same questions in one way after another."""
+    """Decodes batches of a plan's questions in one way after another."""
 
-    def __init__(
-        self, loaded: Loaded, questions: Sequence[Question], drafters: Mapping[str, Mapping[str, Any]], tokens: int
-    ) -> None:
+    def __init__(self, loaded: Loaded, plan: Plan, stop: Callable[[], bool] = lambda: False) -> None:
         self._loaded = loaded
-        self._questions = questions
-        self._options = {PLAIN: {}, **drafters}
-        self._tokens = tokens
+        self._plan = plan
+        self._stop = stop
+        self._choices = {PLAIN: Choice(PLAIN), **{choice.label: choice for choice in plan.drafters}}
         self._target = CachedModel(loaded.model)
-        longest = max(len(self._encode(question)) for question in questions)
-        if longest + tokens > self._target.context_limit:
-            limit = self._target.context_limit
-            raise ValueError(f"a prompt of {longest} tokens and {tokens} more do not fit into {limit}")
+        longest = max(len(self._encode(question)) for question in plan.questions)
+        limit = self._target.context_limit - plan.max_new_tokens
+        if longest > limit:
+            raise RequestError("error.prompt_too_long", tokens=longest, limit=limit)
 
-    def turn(self, modes: Sequence[Mode], batch: int, repeat: int, tables: Mapping[str, Table]) -> list[Sample]:
+    def warm(self) -> None:
+        """Every drafter once before it is timed: the first pass allocates, and a second model is read from its file."""
+        most = max(self._plan.gammas)
+        for mode in (PLAIN_MODE, *(Mode(choice.label, most) for choice in self._plan.drafters)):
+            if not self._stop():
+                self.sample(mode, min(self._plan.batches), 0, {})
+
+    def turn(self, modes: Sequence[Mode], batch: int, repeat: int, tables: Mapping[str, Table]) -> Generator[Sample]:
         """Every mode once, plain decoding first among `modes`; forwards, and in every other repeat backwards.
 
         So a slow drift of the machine touches every mode alike.
         """
-        drawn = {mode: self.sample(mode, batch, repeat, tables) for mode in modes[:: 1 if repeat % 2 == 0 else -1]}
-        plain_texts, plain = drawn[PLAIN_MODE]
-        rate = 1000 * plain["tokens"] / plain["ms"]["total"]
-        return [
-            Sample(
-                batch,
-                mode.drafter,
-                mode.gamma,
-                mode.alpha,
-                mode.policy,
-                repeat,
-                differs=self._differences(texts, plain_texts, batch, repeat) if mode.alpha is None else (),
-                ratio=1000 * counts["tokens"] / counts["ms"]["total"] / rate,
-                **counts,
-            )
-            for mode, (texts, counts) in ((mode, drawn[mode]) for mode in modes)
-        ]
+        drawn: dict[Mode, tuple[list[list[int]], dict[str, Any]]] = {}
+        waiting: list[Mode] = []
+        for mode in modes[:: 1 if repeat % 2 == 0 else -1]:
+            found = self.sample(mode, batch, repeat, tables)
+            if found is None:
+                return
+            drawn[mode] = found
+            waiting.append(mode)
+            if PLAIN_MODE in drawn:
+                yield from (self._judge(each, drawn[each], drawn[PLAIN_MODE], batch, repeat) for each in waiting)
+                waiting = []
+
+    def _judge(
+        self,
+        mode: Mode,
+        found: tuple[list[list[int]], dict[str, Any]],
+        beside: tuple[list[list[int]], dict[str, Any]],
+        batch: int,
+        repeat: int,
+    ) -> Sample:
+        (texts, counts), (plain_texts, plain) = found, beside
+        return Sample(
+            batch,
+            mode.drafter,
+            mode.gamma,
+            mode.alpha,
+            mode.policy,
+            repeat,
+            differs=self._differences(texts, plain_texts, batch, repeat) if mode.alpha is None else (),
+            ratio=counts["tokens"] / counts["ms"]["total"] / (plain["tokens"] / plain["ms"]["total"]),
+            **counts,
+        )
 
     def sample(
         self, mode: Mode, batch: int, repeat: int, tables: Mapping[str, Table]
-    ) -> tuple[list[list[int]], dict[str, Any]]:
-        """Decode a batch in one way: each request's text, and the counts and times of its full passes."""
+    ) -> tuple[list[list[int]], dict[str, Any]] | None:
+        """Decode a batch in one way: each request's text, and the counts and times of its full passes.
+
+        None where it was stopped. RequestError for a drafter that cannot share a pass.
+        """
         # No two requests toss the same coins.
         seeds = itertools.count(repeat * batch)
-        requests = [self._ask(mode, question, next(seeds)) for question in self._chosen(batch, repeat)]
         schedule: Schedule | None = None
         if mode.policy == "table":
             schedule = ByBatchSize(tables[mode.family])
         elif mode.policy == "goodput":
             schedule = Goodput(mode.gamma)
-        texts: list[list[int]] = [[] for _ in requests]
+        texts: list[list[int]] = [[] for _ in range(batch)]
         full: list[Pass] = []
-        for each in decode_batch(self._target, requests, batch, lambda: False, schedule):
-            for row, round_ in each.rounds.items():
-                texts[row] += round_.committed
-            if len(each.rounds) == batch and not each.prefill:
-                full.append(each)
-        return texts, count(full, batch)
+        requests = [self._ask(mode, question, next(seeds)) for question in self._chosen(batch, repeat)]
+        try:
+            for each in decode_batch(self._target, requests, batch, self._stop, schedule):
+                for row, round_ in each.rounds.items():
+                    texts[row] += round_.committed
+                if len(each.rounds) == batch and not each.prefill:
+                    full.append(each)
+        except RequestError:
+            raise
+        except ValueError:
+            raise RequestError("error.load_tree", drafter=_titled(mode)) from None
+        return None if self._stop() else (texts, count(full, batch))
 
     def _chosen(self, batch: int, repeat: int) -> list[Question]:
         """The questions of a batch: each repeat goes on where the one before stopped."""
-        return [self._questions[(repeat * batch + row) % len(self._questions)] for row in range(batch)]
+        questions = self._plan.questions
+        return [questions[(repeat * batch + row) % len(questions)] for row in range(batch)]
 
     def _ask(self, mode: Mode, question: Question, seed: int) -> Asked:
         # Every request writes as many tokens, whatever it says, so that the batch stays full.
+        tokens = self._plan.max_new_tokens
         if mode.alpha is not None:
-            settings = Settings(mode.gamma, self._tokens, rule=SYNTHETIC.name, seed=seed, strength=mode.alpha)
+            settings = Settings(mode.gamma, tokens, rule=SYNTHETIC.name, seed=seed, strength=mode.alpha)
             return Asked(Coin(), self._encode(question), settings)
+        choice = self._choices[mode.drafter]
         request = Request(
             question.prompt,
-            mode.drafter,
-            self._options[mode.drafter],
+            choice.drafter,
+            choice.options,
+            choice.rule,
             gamma=max(mode.gamma, 1),
-            max_new_tokens=self._tokens,
+            max_new_tokens=tokens,
             chat=question.chat,
         )
         made = prepare(self._loaded, request)
-        return asked(replace(made, settings=replace(made.settings, ends=frozenset())))
+        try:
+            return asked(replace(made, settings=replace(made.settings, ends=frozenset())))
+        except ValueError:
+            raise RequestError("error.load_shared", drafter=_titled(mode)) from None
 
     def _encode(self, question: Question) -> list[int]:
         return encode_prompt(self._loaded, Request(question.prompt, chat=question.chat))
@@ -342,6 +484,15 @@ def count(full: Sequence[Pass], batch: int) -> dict[str, Any]:
     }
 
 
+def _titled(mode: Mode) -> dict[str, Any]:
+    """A drafter's title, as a sentence within a sentence."""
+    return {"key": f"drafter.{mode.drafter.partition(' (')[0]}", "args": {}}
+
+
+def _families(samples: Sequence[Sample]) -> list[str]:
+    return list(dict.fromkeys(sample.mode.family for sample in samples if sample.mode != PLAIN_MODE))
+
+
 def _speeds(samples: Sequence[Sample], family: str) -> dict[int, dict[int, float]]:
     """Speed ÷ plain by batch and K of a family, medians over repeats; K = 0 is plain decoding."""
     ratios: dict[int, dict[int, list[float]]] = {}
@@ -352,6 +503,46 @@ def _speeds(samples: Sequence[Sample], family: str) -> dict[int, dict[int, float
 
 
 # ---------------------------------------------------------------- reading
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A record of concurrency, read and checked; files of before there were plans have none."""
+
+    conditions: Mapping[str, Any]
+    samples: Annotated[tuple[Sample, ...], Field(max_length=MOST_POINTS)]
+    plan: Plan | None = None
+    finish: Finish = "done"
+
+
+_READER: TypeAdapter[Result] = TypeAdapter(Result)
+
+
+def read(body: Any) -> Result:
+    """A record as its file holds it; ResultError names the field that is wrong."""
+    found = read_as(_READER, "concurrency", body)
+    for place, sample in enumerate(found.samples):
+        if not sample.ms.get("total") or not sample.ms.keys() >= set(PARTS):
+            raise ResultError(f"samples.{place}.ms", "a part of the time is missing")
+    return found
+
+
+def to_csv(result: Result) -> str:
+    """A line a sample: its counts, the parts of its time, and percentiles of its users' milliseconds a token."""
+    names = [each.name for each in fields(Sample) if each.name not in ("ms", "users", "differs")]
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow([*names, *(f"{part}_ms" for part in (*PARTS, "total")), *(f"p{at}" for at in PERCENTILES)])
+    for sample in result.samples:
+        parts = [round(sample.ms[part], 3) for part in (*PARTS, "total")]
+        spread = [round(each, 3) for each in spread_of(sample.users)]
+        writer.writerow([*(getattr(sample, name) for name in names), *parts, *spread])
+    return out.getvalue()
+
+
+def spread_of(users: Sequence[float]) -> tuple[float, ...]:
+    """p50, p95 and p99 of milliseconds a token."""
+    return tuple(float(each) for each in np.percentile(users, PERCENTILES))
 
 
 def samples_of(result: Mapping[str, Any]) -> list[Sample]:
@@ -370,8 +561,10 @@ def rows(result: Mapping[str, Any]) -> list[dict[str, Any]]:
     for mode in dict.fromkeys(sample.mode for sample in samples):
         for batch in dict.fromkeys(sample.batch for sample in samples):
             mine = [sample for sample in samples if sample.mode == mode and sample.batch == batch]
+            if not mine:  # stopped before it came
+                continue
             users = [ms for sample in mine for ms in sample.users]
-            p50, p95, p99 = (round(float(value), 1) for value in np.percentile(users, (50, 95, 99)))
+            p50, p95, p99 = (round(value, 1) for value in spread_of(users))
             ratios = [sample.ratio for sample in mine]
             judged = sum(sample.judged for sample in mine)
             table.append(

@@ -42,6 +42,7 @@ OPTIONS: dict[str, tuple[dict[str, Any], ...]] = {
     "draft_model": ({"model": "alike"}, {"model": "other", "vocab": "tli"}),
     "early_exit": ({"layers": 2}, {"layers": 2, "kv": "shared"}),
     "layer_skip": ({"skip": "1-2"}, {"skip": "2", "search": 2}),
+    "window": ({"window": 2, "sinks": 1},),
     "scripted": ({"script": "3 1 2 | 4 1"},),
     "pld_plus": ({"layer": 2}, {"rank": "attention", "layer": 2}),
     "suffix": ({"offset": 2}, {"mode": "tree", "offset": 2}),
@@ -50,6 +51,12 @@ OPTIONS: dict[str, tuple[dict[str, Any], ...]] = {
     "bigram": ({},),
     "medusa": ({}, {"tree": 6}),
     "eagle3": ({}, {"tree": 6, "top_k": 2}),
+    "eagle": ({}, {"tree": 6, "top_k": 2}, {"tree": 6, "shape": "static"}),
+    "mtp": ({},),
+    "dflash": ({},),
+    "dspark": ({}, {"confidence": 30}),
+    "pard": ({},),
+    "kv_sharing": ({},),
 }
 # Drafters under which every length policy is tested: one that asks it to stop, one that does not.
 LENGTHS_UNDER: tuple[tuple[str, str, dict[str, Any]], ...] = (
@@ -192,8 +199,9 @@ def decode_tiny(
     warp: Warp = WARP,
 ) -> tuple[tuple[int, ...], int]:
     """One run of the real loop on the tiny target: the HORIZON tokens it wrote, and its rounds."""
-    # A drafter that writes into the target's own cache needs a real one.
-    target: Any = (CachedModel if checked.get("kv") == "shared" else KnownByHeart)(tiny_target())
+    # A drafter that reads or writes the target's own cache needs a real one.
+    cached = "kv" in family.anatomy.reads or checked.get("kv") == "shared"
+    target: Any = (CachedModel if cached else KnownByHeart)(tiny_target())
     words: Any = Pieces(OWN)
     policy = length or Fixed()
     setup = Setup(target, words, _read, len(PROMPT), frozenset(), warp, rule, policy, open_second, open_head=open_head)

@@ -175,7 +175,7 @@ def prepare(loaded: Loaded, request: Request, memory: dict[str, Any] | None = No
     vocabulary = vocabulary_of(loaded.tokenizer)
     prompt = encode_prompt(loaded, request)
     warp = Warp(request.temperature, request.top_k, request.top_p, request.repetition_penalty)
-    target = CachedModel(loaded.model)
+    target = CachedModel(loaded.model, loaded.cache)
     if len(prompt) >= target.context_limit:
         raise RequestError("error.prompt_too_long", tokens=len(prompt), limit=target.context_limit - 1)
     ends = end_tokens(loaded)

@@ -14,14 +14,13 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from hashlib import sha256
 from itertools import accumulate
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, Protocol, TypeVar, get_args
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
 
 from spec_viz.drafters.registry import Family, Value
 from spec_viz.engine.trace import Trace
 from spec_viz.lab.bench import SCHEMA, Question
-from spec_viz.lab.concurrency import Sample
 from spec_viz.lab.metrics import summarise
 from spec_viz.lab.run import Request, check, conditions, encode_prompt, start
 from spec_viz.models.load import Loaded
@@ -43,6 +42,7 @@ Name = Annotated[str, Field(min_length=1, max_length=80)]
 Place = tuple[Count, Count, Count, Count]
 Arrival = tuple[Amount, Count]
 Progress = Callable[[Iterable[Any]], Iterable[Any]]
+Shape = TypeVar("Shape")
 
 
 class ResultError(ValueError):
@@ -387,45 +387,42 @@ class Sweep:
     finish: Finish
 
 
-@dataclass(frozen=True, slots=True)
-class Load:
-    """A record of `concurrency.measure`, read and checked."""
-
-    conditions: Mapping[str, Any]
-    samples: Annotated[tuple[Sample, ...], Field(min_length=1, max_length=MOST_POINTS)]
+_READER: TypeAdapter[Sweep] = TypeAdapter(Sweep)
 
 
-Result = Sweep | Load
-_READERS: dict[str, TypeAdapter[Any]] = {"sweep": TypeAdapter(Sweep), "concurrency": TypeAdapter(Load)}
-
-
-def read(body: Any) -> Result:
+def read(body: Any) -> Sweep:
     """A record as its file holds it; ResultError names the field that is wrong."""
-    if not isinstance(body, Mapping):
-        raise ResultError("file", "not a JSON object")
-    if body.get("schema") != SCHEMA:
-        raise ResultError("schema", f"expected {SCHEMA}, found {str(body.get('schema'))[:40]}")
-    kind = body.get("kind")
-    if not isinstance(kind, str) or kind not in _READERS:
-        raise ResultError("kind", f"expected {' or '.join(_READERS)}, found {str(kind)[:40]}")
-    try:
-        found: Result = _READERS[kind].validate_python(body)
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise ResultError(".".join(map(str, first["loc"])), first["msg"]) from None
+    found = read_as(_READER, "sweep", body)
     for place, problem in _problems(found):
         raise ResultError(place, problem)
     return found
 
 
-def _problems(found: Result) -> Iterable[tuple[str, str]]:
+def read_as(reader: TypeAdapter[Shape], kind: str, body: Any) -> Shape:
+    """A record of one kind in its shape; ResultError names the field that is wrong."""
+    if kind_of(body) != kind:
+        raise ResultError("kind", f"expected {kind}, found {str(body['kind'])[:40]}")
+    try:
+        return reader.validate_python(body)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ResultError(".".join(map(str, first["loc"])), first["msg"]) from None
+
+
+def kind_of(body: Any) -> str:
+    """What a record says that it is of; ResultError where it is no record."""
+    if not isinstance(body, Mapping):
+        raise ResultError("file", "not a JSON object")
+    if body.get("schema") != SCHEMA:
+        raise ResultError("schema", f"expected {SCHEMA}, found {str(body.get('schema'))[:40]}")
+    kind = body.get("kind")
+    if not isinstance(kind, str):
+        raise ResultError("kind", f"expected a name, found {str(kind)[:40]}")
+    return kind
+
+
+def _problems(found: Sweep) -> Iterable[tuple[str, str]]:
     """What no single field can tell."""
-    if isinstance(found, Load):
-        for place, sample in enumerate(found.samples):
-            positive = [sample.batch, sample.tokens, sample.rounds, sample.ratio, sample.ms.get("total", 0.0)]
-            if not sample.users or not all(0 < number <= 1e9 for number in (*positive, *sample.users)):
-                yield f"samples.{place}", "counts and times must be positive and finite"
-        return
     for place, each in enumerate(found.points):
         chain = all(p[0] >= p[2] >= p[3] and p[1] >= p[2] for p in each.positions)
         if not each.accepted <= each.judged <= each.drafted or not each.drafting <= each.rounds or not chain:
@@ -436,19 +433,26 @@ def _problems(found: Result) -> Iterable[tuple[str, str]]:
             yield f"points.{place}.arrivals", "missing"
 
 
+class Told(Protocol):
+    """A result of any kind, as far as its conditions go."""
+
+    @property
+    def conditions(self) -> Mapping[str, Any]: ...
+
+
 # Where a number was measured does not tell when, and what a kind varies on purpose is no condition of it.
 _UNTOLD = ("created", "schedules", "drafters")
 
 
-def comparable(left: Result, right: Result) -> tuple[str, ...]:
+def comparable(left: Told, right: Told) -> tuple[str, ...]:
     """The names of the conditions in which two results differ, `kind` first; empty where they may be compared."""
     kinds = () if _kind(left) == _kind(right) else ("kind",)
     before, now = _flat(left.conditions), _flat(right.conditions)
     return (*kinds, *(name for name in {**before, **now} if before.get(name) != now.get(name)))
 
 
-def _kind(result: Result) -> str:
-    return result.experiment.kind if isinstance(result, Sweep) else "concurrency"
+def _kind(result: Told) -> str:
+    return result.experiment.kind if isinstance(result, Sweep) else type(result).__module__
 
 
 def _flat(told: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,10 +17,11 @@ WITHOUT_A_MODEL = (
     "lookahead",
     "early_exit",
     "layer_skip",
+    "window",
     "scripted",
 )
 # These run on heads that were trained for the default target.
-TRAINED = ("bigram", "draft_model", "eagle3", "medusa")
+TRAINED = ("bigram", "draft_model", "eagle3", "eagle", "mtp", "medusa", "pard", "kv_sharing", "dflash", "dspark")
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -12,7 +13,9 @@ from typing import Any
 import torch
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
+from transformers.cache_utils import Cache
 
+from spec_viz.engine.cache import new_cache
 from spec_viz.engine.pack import pack
 from spec_viz.models.catalogue import CATALOGUE, Entry, Source
 from spec_viz.models.weights import WeightsError, cache_folder, find, folder
@@ -27,7 +30,10 @@ class CannotRollBack(WeightsError):  # noqa: N818 - reads as what is the case
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A model ready to decode. `weight_bytes` counts each parameter once, in the dtype it runs in."""
+    """A model ready to decode, and what makes the cache it decodes with.
+
+    `weight_bytes` counts each parameter once, in the dtype it runs in.
+    """
 
     model: Any
     tokenizer: Any
@@ -37,6 +43,7 @@ class Loaded:
     dtype: torch.dtype
     weight_bytes: int
     packed: bool
+    cache: Callable[[], Cache] = new_cache
 
 
 def load(

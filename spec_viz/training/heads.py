@@ -17,7 +17,7 @@ from torch import nn
 
 from spec_viz.lab.run import conditions
 from spec_viz.models.heads import PROVENANCE, write_head
-from spec_viz.training import bigram, draft_model, eagle3, medusa
+from spec_viz.training import bigram, dflash, draft_model, dspark, eagle, eagle3, kv_sharing, medusa, mtp, pard
 from spec_viz.training.batches import batches
 from spec_viz.training.evaluate import evaluate
 from spec_viz.training.features import Corpus, write_features
@@ -29,7 +29,13 @@ from spec_viz.training.shards import MANIFEST
 RECIPES: dict[str, Recipe] = {
     "draft_model": draft_model.RECIPE,
     "eagle3": eagle3.RECIPE,
+    "eagle": eagle.RECIPE,
+    "mtp": mtp.RECIPE,
     "medusa": medusa.RECIPE,
+    "dflash": dflash.RECIPE,
+    "dspark": dspark.RECIPE,
+    "pard": pard.RECIPE,
+    "kv_sharing": kv_sharing.RECIPE,
 }
 NAMES = ("bigram", *RECIPES)
 
@@ -69,6 +75,7 @@ def train(
             "steps": progress.steps,
             "curve": read_curve(folder),
             "held_out": {task: rates[task].table() for task in sorted(rates)},
+            **{name: kept[name] for name in recipe.papers},
         }
     write_head(out, {"method": name, "target": shop.loaded.entry.name, **kept}, tensors, rounded)
     manifest = json.loads((shop.corpus.folder / MANIFEST).read_text(encoding="utf-8"))

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import linear
 
 from spec_viz.drafters.medusa import Medusa
 from spec_viz.training.batches import Batch, batches
 from spec_viz.training.fit import Course
-from spec_viz.training.lesson import Marks, mark, prepare, take
+from spec_viz.training.lesson import Lesson, Marks, mark, prepare, take
+from spec_viz.training.ranks import count_right
 from spec_viz.training.recipe import Recipe, Workshop, maps
 from spec_viz.training.vocabulary import DraftVocabulary
 
@@ -34,38 +33,18 @@ class MedusaLearner(nn.Module):
     def forward(self, batch: Batch) -> Marks:
         """All heads over a batch."""
         lesson = prepare(batch, self._vocabulary, self.slots)
-        states = self.heads(take(batch.last, lesson.rows).float())  # (B, a, heads, d)
         losses, sums = [], []
-        for slot in range(self.slots):
-            loss, row = mark(lesson, slot, states[..., slot, :], self._output)
+        for slot, states in enumerate(self.say(batch, lesson)):
+            loss, row = mark(lesson, slot, states, self._output)
             losses.append(DECAY**slot * loss)
             sums.append(row)
         alpha, agree, weight = torch.stack(sums, 1)
         return Marks(torch.stack(losses).sum() / weight[0].clamp(min=1), alpha, agree, weight)
 
-
-@torch.inference_mode()
-def calibrate(
-    learner: MedusaLearner, held_out: Iterable[Batch], vocabulary: DraftVocabulary, output: Tensor, ranks: int
-) -> list[list[float]]:
-    """How often each of a head's best guesses is the target's argmax, by head and rank (Medusa's node choice, §5.1).
-
-    Counted on the greedy answers, on held-out data: on its training data a head looks surer than it is.
-    """
-    right = torch.zeros(learner.slots, ranks)
-    seen = torch.zeros(learner.slots)
-    for batch in held_out:
-        lesson = prepare(batch, vocabulary, learner.slots)
-        states = learner.heads(take(batch.last, lesson.rows).float())
-        for slot in range(learner.slots):
-            counted = (lesson.weight[slot] > 0) & batch.greedy[:, None]
-            theirs = lesson.states[:, slot : slot + lesson.rows.shape[1]][counted].float()
-            best = linear(theirs, output).argmax(-1)
-            guesses = linear(states[..., slot, :][counted], output).topk(ranks).indices
-            right[slot] += (guesses == best[:, None]).sum(0)
-            seen[slot] += len(best)
-    accuracies: list[Any] = (right / seen[:, None].clamp(min=1)).tolist()
-    return [[round(value, 4) for value in row] for row in accuracies]
+    def say(self, batch: Batch, lesson: Lesson) -> tuple[Tensor, ...]:
+        """The states (B, a, d) of each head at the anchors."""
+        states: Tensor = self.heads(take(batch.last, lesson.rows).float())  # (B, a, heads, d)
+        return states.unbind(-2)
 
 
 def _learner(work: Workshop) -> nn.Module:
@@ -74,7 +53,7 @@ def _learner(work: Workshop) -> nn.Module:
 
 def _keep(work: Workshop, learner: MedusaLearner) -> tuple[dict[str, Any], dict[str, Tensor]]:
     held_out = batches(work.corpus, True, Course(1).budget)
-    accuracies = calibrate(learner, held_out, work.vocabulary, work.output, RANKS)
+    accuracies = count_right(learner.say, held_out, work.vocabulary, work.output, learner.slots, RANKS)
     return {"heads": learner.slots, "accuracies": accuracies}, dict(learner.heads.state_dict()) | maps(work.vocabulary)
 
 

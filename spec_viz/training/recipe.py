@@ -55,13 +55,15 @@ class Workshop:
 class Recipe:
     """How a head is made: its course, the module that learns, and what of that is kept.
 
-    `keep` gives the entries of its config and its tensors; `int8` names the matrices that may be rounded.
+    `keep` gives the entries of its config and its tensors; `int8` names the matrices that may be rounded, `papers` the
+    entries of its config that its papers repeat.
     """
 
     course: Course
     learner: Callable[[Workshop], nn.Module]
     keep: Callable[[Workshop, Any], tuple[dict[str, Any], dict[str, Tensor]]]
     int8: Callable[[str], bool] = lambda _name: False
+    papers: tuple[str, ...] = ()
 
 
 def llama(config: Any) -> dict[str, Any]:

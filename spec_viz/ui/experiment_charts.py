@@ -11,7 +11,8 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any
 
-from spec_viz.lab.sweep import Load, Result, Sweep, comparable
+from spec_viz.lab import concurrency
+from spec_viz.lab.sweep import Sweep, comparable
 from spec_viz.lab.sweep_rows import FEWEST_PROMPTS, Estimate, Forecast, Rates, Series, by_series, forecast, series
 from spec_viz.ui import load_charts, stream_charts
 from spec_viz.ui.charts import PALETTES, Chart, Figure, Theme
@@ -24,24 +25,26 @@ Json = dict[str, Any]
 MOST_TASKS, MOST_COLUMNS, MOST_ROWS, MOST_NAMES = 40, 12, 400, 8
 
 Value = Callable[[Rates], Estimate | None]
+Result = Sweep | concurrency.Result
 
 
 def shown(result: Result, beside: Result | None, t: Words, theme: Theme) -> Json:
     """Everything the room draws of a result, and of one beside it of the same kind, pale."""
     pen = Pen(t, PALETTES[theme])
     differ = [pen.condition(name) for name in comparable(result, beside)[:MOST_NAMES]] if beside else []
-    partial, table = None, None
-    if isinstance(result, Load):
-        charts, table = load_charts.charts(result, pen), load_charts.table(result, pen)
+    if isinstance(result, concurrency.Result):
+        done, of = len(result.samples), concurrency.size(result.plan) if result.plan else 0
+        other = beside if isinstance(beside, concurrency.Result) and beside.samples else None
+        charts = load_charts.charts(result, other, pen) if done else []
+        table = load_charts.table(result, pen) if done else None
         verdict = load_charts.said(result, pen)
     else:
         done, of, view = len(result.points), result.experiment.size, _VIEWS[result.experiment.kind]
-        partial = {"done": done, "of": of} if result.finish == "stopped" and done < of else None
         alike = isinstance(beside, Sweep) and beside.points and beside.experiment.kind == result.experiment.kind
-        other = beside if alike and isinstance(beside, Sweep) else None
-        charts = view.charts(result, other, pen) if result.points else []
-        table = view.table(result, pen) if result.points else None
-        verdict = view.said(result, pen) if result.points else t("experiments.verdict.none")
+        against = beside if alike and isinstance(beside, Sweep) else None
+        charts = view.charts(result, against, pen) if done else []
+        table = view.table(result, pen) if done else None
+        verdict = view.said(result, pen) if done else t("experiments.verdict.none")
     if differ:
         for chart in charts:
             mark(chart.figure, t("experiments.differ.mark", names=", ".join(differ)), pen)
@@ -51,7 +54,7 @@ def shown(result: Result, beside: Result | None, t: Words, theme: Theme) -> Json
         "table": table,
         "conditions": _conditions(result, pen),
         "differ": differ,
-        "partial": partial,
+        "partial": {"done": done, "of": of} if result.finish == "stopped" and done < of else None,
     }
 
 
@@ -389,7 +392,7 @@ def _conditions(result: Result, pen: Pen) -> str:
     names += ["python", "torch", "transformers"]
     unknown = pen.t("shell.unknown")
     args = {name: str(known.get(name, unknown))[:80] for name in names}
-    if isinstance(result, Load):
+    if isinstance(result, concurrency.Result):
         return pen.t("experiments.conditions.load", **args, questions=str(known.get("questions", unknown)))
     asked = result.experiment
     axis = [] if asked.kind == "gamma" else [f"γ = {asked.gamma}"]

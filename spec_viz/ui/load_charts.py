@@ -8,48 +8,88 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from spec_viz.lab.concurrency import PLAIN, Mode, Sample, crossings, rows
-from spec_viz.lab.sweep import Load
+from spec_viz.lab.concurrency import PLAIN, Mode, Result, Sample, crossings, rows, spread_of
 from spec_viz.ui.charts import Chart, Figure
-from spec_viz.ui.experiment_pen import MOST_LINES, SYMBOLS, Pen, frame, short, trace
+from spec_viz.ui.experiment_pen import MOST_LINES, PALE, SYMBOLS, Pen, even, frame, short, trace
+from spec_viz.ui.lanes import EVEN
 from spec_viz.ui.numerals import DECIMAL_MARK
 
 Json = dict[str, Any]
 # Columns of `concurrency.rows` with their digits.
+Value = Callable[[Sample], Sequence[float]]
 NUMBERS = {"B": 0, "tokens/s": 1, "÷ plain": 2, "ms/token p50": 1, "p95": 1, "p99": 1, "τ": 2, "α": 2}
 
 
-def charts(result: Load, pen: Pen) -> list[Chart]:
-    """Tokens a second of all users together, and milliseconds a token of one, by the requests that share a pass."""
-    t = pen.t
-    return [
-        _by_batch("load_speed", t("experiments.axis.all_tokens"), result, pen, lambda sample: [sample.rate]),
-        _by_batch("load_latency", t("experiments.axis.user_ms"), result, pen, lambda sample: sample.users),
+def charts(result: Result, beside: Result | None, pen: Pen) -> list[Chart]:
+    """Tokens a second of all users together, what one of them waits, what drafting takes, and what coins would gain."""
+    t, real, coins = pen.t, _modes(result), _coins(result)
+    found = [
+        _by_batch("load_speed", t("experiments.axis.all_tokens"), _both(result, beside, real), pen, _rate),
+        _by_batch("load_latency", t("experiments.axis.user_ms"), _both(result, beside, real), pen, _waits),
     ]
+    if any(mode.drafter != PLAIN and mode.alpha is None for mode in real):
+        drafting = [mode for mode in real if mode.drafter != PLAIN]
+        axis = t("experiments.axis.drafting")
+        found.append(_by_batch("load_drafting", axis, _both(result, beside, drafting), pen, _drafting))
+        found[-1].figure["layout"]["yaxis"] |= {"range": [0, 1], "tickformat": ".0%"}
+        if coins:
+            axis = t("chart.axis.speedup")
+            found.append(_by_batch("load_coins", axis, _both(result, beside, coins), pen, _ratio))
+            even(found[-1].figure["layout"], pen)
+    _mark_crossing(found[0].figure["layout"], result, pen)
+    return found
 
 
-def said(result: Load, pen: Pen) -> str:
-    """Where the first way that is drawn stops paying."""
-    mode = _first(result)
+def said(result: Result, pen: Pen) -> str:
+    """Where the way that pays longest stops paying, and whether it is the drafting that makes a drafter lose."""
+    mode = _best(result)
     if mode is None:
         return pen.t("experiments.verdict.none")
     row = _crossing(result, mode)
-    largest = max(sample.batch for sample in result.samples)
+    largest = max(sample.batch for sample in result.samples if sample.mode == mode)
     args = {"mode": _name(mode, pen), "batch": row["no faster from B"] or largest}
     if row["no faster from B"] is None:
-        return pen.t("experiments.verdict.load.everywhere", **args)
-    if row["between"] is None:
-        return pen.t("experiments.verdict.load.nowhere", **args)
-    return pen.t("experiments.verdict.load.crosses", **args, between=pen.number(row["between"], 1))
+        told = pen.t("experiments.verdict.load.everywhere", **args)
+    elif row["between"] is None:
+        told = pen.t("experiments.verdict.load.nowhere", **args)
+    else:
+        told = pen.t("experiments.verdict.load.crosses", **args, between=pen.number(row["between"], 1))
+    return f"{told} {_undone(result, pen)}".strip()
 
 
-def table(result: Load, pen: Pen) -> Json:
+def _undone(result: Result, pen: Pen) -> str:
+    """The way that loses most to its drafting: no faster than plain decoding, but faster if drafts were free."""
+    lost: list[tuple[float, Mode, int, float]] = []
+    for mode in _modes(result):
+        if mode.drafter == PLAIN:
+            continue
+        mine = [sample for sample in result.samples if sample.mode == mode]
+        batch = max((sample.batch for sample in mine), default=0)
+        last = [sample for sample in mine if sample.batch == batch]
+        share, ratio = _middle(last, _drafting), _middle(last, _ratio)
+        if ratio <= 1 and ratio / (1 - share) > 1 + EVEN:
+            lost.append((share, mode, batch, ratio))
+    if not lost:
+        return ""
+    share, mode, batch, ratio = max(lost, key=lambda each: each[0])
+    return pen.t(
+        "experiments.verdict.load.drafting",
+        mode=_name(mode, pen),
+        batch=batch,
+        share=pen.number(100 * share, 0),
+        ratio=pen.number(ratio),
+        free=pen.number(ratio / (1 - share)),
+    )
+
+
+def table(result: Result, pen: Pen) -> Json:
     """A row a way to decode and batch size, with the numbers that the command line prints."""
     found = rows({"samples": [asdict(sample) for sample in result.samples]})
-    # `rows` goes through the same modes and batches in the same order.
-    modes = list(dict.fromkeys(sample.mode for sample in result.samples))
-    batches = len({sample.batch for sample in result.samples})
-    names = [_name(mode, pen) for mode in modes for _ in range(batches)]
+    # `rows` goes through the same modes and batches in the same order, and leaves out what was not measured.
+    batches = dict.fromkeys(sample.batch for sample in result.samples)
+    measured = {(sample.mode, sample.batch) for sample in result.samples}
+    modes = dict.fromkeys(sample.mode for sample in result.samples)
+    names = [_name(mode, pen) for mode in modes for batch in batches if (mode, batch) in measured]
     return {
         "columns": [pen.t("experiments.column.mode"), *NUMBERS],
         "rows": [
@@ -65,35 +105,87 @@ def _number(value: Any, digits: int, pen: Pen) -> str:
     return value.replace(".", DECIMAL_MARK[pen.t.language]) if isinstance(value, str) else pen.number(value, digits)
 
 
-def _by_batch(key: str, axis: str, result: Load, pen: Pen, value: Callable[[Sample], Sequence[float]]) -> Chart:
+def _rate(sample: Sample) -> Sequence[float]:
+    return [sample.rate]
+
+
+def _waits(sample: Sample) -> Sequence[float]:
+    return sample.users
+
+
+def _ratio(sample: Sample) -> Sequence[float]:
+    return [sample.ratio]
+
+
+def _drafting(sample: Sample) -> Sequence[float]:
+    return [sample.ms["propose"] / sample.ms["total"]]
+
+
+# A mode of the result or of the one beside it (True): its samples by batch.
+Line = tuple[Mode, bool, dict[int, list[Sample]]]
+
+
+def _both(result: Result, beside: Result | None, modes: Sequence[Mode]) -> list[Line]:
+    found: list[Line] = []
+    for each, pale in ((result, False), (beside, True)):
+        for mode in modes if each else ():
+            mine = [sample for sample in each.samples if sample.mode == mode] if each else []
+            by_batch = {batch: [s for s in mine if s.batch == batch] for batch in sorted({s.batch for s in mine})}
+            if by_batch:
+                found.append((mode, pale, by_batch))
+    return found
+
+
+def _by_batch(key: str, axis: str, lines: Sequence[Line], pen: Pen, value: Value) -> Chart:
+    """A line a mode; over users a bar up to p95, and all three percentiles in words."""
     data, listed = [], []
-    for place, mode in enumerate(_modes(result)):
-        middles = _middles([sample for sample in result.samples if sample.mode == mode], value)
-        style = {"color": pen.colour(place - 1), "width": 2.5}
+    modes = list(dict.fromkeys(mode for mode, _, _ in lines if mode.drafter != PLAIN))
+    whole, percent = value is _waits, value is _drafting
+    for mode, pale, by_batch in lines:
+        place = modes.index(mode) if mode in modes else -1
+        style: Figure = {"color": pen.colour(place), "width": 1.5 if pale else 2.5}
         if mode.drafter == PLAIN:
             style |= {"color": pen.paint.muted, "dash": "dot"}
-        marker = {"size": 8, "symbol": SYMBOLS[place % len(SYMBOLS)]}
-        ys = [short(each) for each in middles.values()]
-        line = trace(list(middles), ys, _name(mode, pen), mode="lines+markers", line=style, marker=marker)
-        data.append(line | {"hovertemplate": "B = %{x}: %{y:.1f}"})
-        numbers = ", ".join(f"B = {batch}: {pen.number(each, 1)}" for batch, each in middles.items())
-        listed.append(f"{_name(mode, pen)}, {numbers}")
+        spreads = {batch: spread_of([each for s in mine for each in value(s)]) for batch, mine in by_batch.items()}
+        name = _name(mode, pen)
+        name = pen.t("experiments.beside.name", name=name) if pale else name
+        told = {batch: _told(spread, whole, percent, pen) for batch, spread in spreads.items()}
+        line = trace(
+            list(spreads),
+            [short(spread[0]) for spread in spreads.values()],
+            name,
+            mode="lines+markers",
+            line=style,
+            marker={"size": 8, "symbol": SYMBOLS[(place + 1) % len(SYMBOLS)]},
+            opacity=PALE if pale else 1,
+            text=[f"{name}, B = {batch}: {each}" for batch, each in told.items()],
+            hovertemplate="%{text}<extra></extra>",
+        )
+        if whole:
+            reach = [short(spread[1] - spread[0]) for spread in spreads.values()]
+            bars = {"type": "data", "symmetric": False, "array": reach, "arrayminus": [0] * len(reach)}
+            line["error_y"] = bars | {"thickness": 1.25, "width": 4, "color": style["color"]}
+        data.append(line)
+        # All of them stand in the table; a sentence says where a line begins and ends.
+        ends = dict.fromkeys((min(told), max(told)))
+        listed.append(f"{name}, " + ", ".join(f"B = {batch}: {told[batch]}" for batch in ends))
     layout = frame(pen, pen.t("experiments.axis.batch"), axis)
-    layout["xaxis"] |= {"type": "log", "tickvals": sorted({sample.batch for sample in result.samples})}
+    layout["xaxis"] |= {"type": "log", "tickvals": sorted({batch for _, _, by_batch in lines for batch in by_batch})}
     layout["yaxis"]["rangemode"] = "tozero"
-    _mark_crossing(layout, result, pen)
     return Chart(key, {"data": data, "layout": layout}, pen.t("chart.sweep.summary", listed="; ".join(listed)))
 
 
-def _middles(samples: Sequence[Sample], value: Callable[[Sample], Sequence[float]]) -> dict[int, float]:
-    batches = sorted({sample.batch for sample in samples})
-    return {
-        batch: statistics.median(each for sample in samples if sample.batch == batch for each in value(sample))
-        for batch in batches
-    }
+def _told(spread: Sequence[float], whole: bool, percent: bool, pen: Pen) -> str:
+    if percent:
+        return f"{pen.number(100 * spread[0], 0)}\u00a0%"
+    return " / ".join(pen.number(each, 1) for each in spread) if whole else pen.number(spread[0])
 
 
-def _modes(result: Load) -> list[Mode]:
+def _middle(samples: Sequence[Sample], value: Value) -> float:
+    return statistics.median(each for sample in samples for each in value(sample))
+
+
+def _modes(result: Result) -> list[Mode]:
     """Plain decoding, then the ways with a real drafter; coins, which write no text, only where nothing else is."""
     found = list(dict.fromkeys(sample.mode for sample in result.samples))
     others = [mode for mode in found if mode.drafter != PLAIN]
@@ -101,8 +193,20 @@ def _modes(result: Load) -> list[Mode]:
     return [mode for mode in found if mode.drafter == PLAIN] + (real or others)[:MOST_LINES]
 
 
-def _first(result: Load) -> Mode | None:
-    return next((mode for mode in _modes(result) if mode.drafter != PLAIN), None)
+def _coins(result: Result) -> list[Mode]:
+    found = dict.fromkeys(sample.mode for sample in result.samples)
+    return [mode for mode in found if mode.alpha is not None][:MOST_LINES]
+
+
+def _best(result: Result) -> Mode | None:
+    """The way that is faster than plain decoding up to the largest batch; of equals the fastest at its best."""
+
+    def pays(mode: Mode) -> tuple[float, float]:
+        row = _crossing(result, mode)
+        until = row["between"] or (math.inf if row["no faster from B"] is None else 0.0)
+        return until, max(sample.ratio for sample in result.samples if sample.mode == mode)
+
+    return max((mode for mode in _modes(result) if mode.drafter != PLAIN), key=pays, default=None)
 
 
 def _name(mode: Mode, pen: Pen) -> str:
@@ -113,14 +217,14 @@ def _name(mode: Mode, pen: Pen) -> str:
     return f"{name}, γ = {mode.gamma}" if mode.policy == "fixed" else f"{name}, {pen.policy(mode.policy)}"
 
 
-def _crossing(result: Load, mode: Mode) -> Json:
+def _crossing(result: Result, mode: Mode) -> Json:
     found = crossings({"samples": [asdict(sample) for sample in result.samples]})
     told = (mode.family, mode.gamma, mode.policy)
     return next(row for row in found if (row["mode"], row["γ"], row["policy"]) == told)
 
 
-def _mark_crossing(layout: Figure, result: Load, pen: Pen) -> None:
-    mode = _first(result)
+def _mark_crossing(layout: Figure, result: Result, pen: Pen) -> None:
+    mode = _best(result)
     at = _crossing(result, mode)["between"] if mode else None
     if at is None:
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +13,9 @@ from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
 from spec_viz.drafters.eagle3 import Eagle3
 from spec_viz.drafters.head import Head
+from spec_viz.drafters.kv_sharing import KvSharing
 from spec_viz.drafters.medusa import Medusa
+from spec_viz.drafters.pard import Pard
 from spec_viz.drafters.registry import Family, Setup
 from spec_viz.engine.decode import Settings, decode
 from spec_viz.engine.length import Fixed, Length
@@ -21,6 +23,8 @@ from spec_viz.engine.proposal import Needs, Outcome, Proposal, Seen
 from spec_viz.engine.target import CachedModel
 from spec_viz.engine.warp import Warp
 from tests.engine.tiny import GREEDY, LAYERS, VOCABULARY, Result, collect, generate, model, never, prompts
+
+Body = TypeVar("Body", bound=nn.Module)
 
 FUSED = (1, 2, LAYERS)
 WIDTH = 32
@@ -34,6 +38,10 @@ LLAMA: dict[str, Any] = {
     "rms_norm_eps": 1e-5,
     "max_position_embeddings": 128,
 }
+# Two layers each; the one asks the target's second layer, with queries of the target's size.
+PARD: dict[str, Any] = LLAMA | {"hidden_size": 24, "num_hidden_layers": 2, "head_dim": 8, "vocab_size": VOCABULARY}
+ASKING: dict[str, Any] = LLAMA | {"hidden_size": 24, "num_hidden_layers": 2, "head_dim": 8}
+ASKED = 1
 ACCURACIES = ((0.6, 0.2, 0.1), (0.5, 0.2, 0.1), (0.4, 0.1, 0.1), (0.4, 0.1, 0.05))
 
 
@@ -158,6 +166,73 @@ def medusa_body() -> Medusa:
     return body
 
 
+@cache
+def pard_body() -> Pard:
+    """One that has learned the texts: what stands behind the last real token, and behind each mask after it."""
+    body = make_new(lambda: Pard(LlamaConfig(**PARD), WIDTH))
+    table = model().model.embed_tokens.weight.detach().float()
+    lessons = []
+    for text in texts():
+        ends = range(20, len(text) - SLOTS + 1)
+        # Padded behind, where causal attention does not look; -1 is the mask.
+        ids = [[*text[:end], *[-1] * (SLOTS - 1), *[0] * (len(text) - end)] for end in ends]
+        wanted = torch.stack([places(text[end : end + SLOTS]) for end in ends])
+        lessons.append((torch.tensor(ids), torch.tensor(ends)[:, None] - 1 + torch.arange(SLOTS), wanted))
+
+    def loss() -> Tensor:
+        losses = []
+        for ids, at, wanted in lessons:
+            entered = body.narrow(table[ids.clamp(min=0)])
+            entered = torch.where((ids < 0)[..., None], body.mask, entered)
+            states = body.widen(body.model(inputs_embeds=entered, use_cache=False).last_hidden_state)
+            logits = states[torch.arange(len(ids))[:, None], at] @ rows().T
+            losses.append(nn.functional.cross_entropy(logits.flatten(0, 1), wanted.flatten()))
+        return torch.stack(losses).mean()
+
+    learn(body, loss, 60)
+    return body
+
+
+@cache
+def kv_sharing_body() -> KvSharing:
+    """One that has learned the texts: three steps behind every place of the answers."""
+    body = make_new(lambda: KvSharing(LlamaConfig(**ASKING), WIDTH))
+    table = model().model.embed_tokens.weight.detach().float()
+    lessons = []
+    for text in texts():
+        last = seen(text, (LAYERS,))[LAYERS].float()
+        lessons.append((torch.tensor(text), last, *asked_entries(text)))
+
+    def loss() -> Tensor:
+        losses = []
+        for ids, last, keys, values in lessons:
+            anchors = torch.arange(18, len(ids) - 4)
+            sees = torch.arange(len(ids)) <= anchors[:, None]
+            hidden = last[anchors][None]
+            angles = body.angles(hidden, anchors[None] + 1)
+            for step in range(3):
+                hidden = body(table[ids[anchors + 1 + step]][None], hidden, keys, values, angles, sees[None, None])
+                wanted = places(ids[anchors + 2 + step].tolist())
+                losses.append(nn.functional.cross_entropy(hidden[0] @ rows().T, wanted))
+        return torch.stack(losses).mean()
+
+    learn(body, loss, 80)
+    return body
+
+
+def make_new(made: Callable[[], Body]) -> Body:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(3)
+        return made()
+
+
+@torch.no_grad()
+def asked_entries(text: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """Keys and values (1, groups, n, head_dim) of a plain pass, as transformers' own cache holds them."""
+    held = model()(input_ids=torch.tensor([list(text)]), use_cache=True).cache.layers[ASKED]
+    return held.keys.float(), held.values.float()
+
+
 def places(tokens: Sequence[int]) -> Tensor:
     """The draft ids of target ids."""
     return torch.tensor([draft_ids().tolist().index(token) for token in tokens])
@@ -180,9 +255,17 @@ def head(method: str, learned: bool = True) -> Head:
     """A head of the tiny target; one that has learned nothing is random."""
     extras: dict[str, dict[str, Any]] = {
         "eagle3": {"layers": list(FUSED), "llama": LLAMA},
+        "pard": {"slots": SLOTS, "llama": PARD},
+        "kv_sharing": {"layer": ASKED, "llama": ASKING},
         "medusa": {"heads": SLOTS, "accuracies": [list(each) for each in ACCURACIES]},
     }
-    tensors = dict((eagle3_body() if method == "eagle3" else medusa_body()).state_dict())
+    bodies: dict[str, Callable[[], nn.Module]] = {
+        "eagle3": eagle3_body,
+        "medusa": medusa_body,
+        "pard": pard_body,
+        "kv_sharing": kv_sharing_body,
+    }
+    tensors = dict(bodies[method]().state_dict())
     if not learned:
         generator = torch.Generator().manual_seed(5)
         tensors = {

@@ -11,8 +11,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from spec_viz.drafters.eagle3 import FAMILY, Eagle3, place
+from spec_viz.drafters.eagle3 import FAMILY, Eagle3
 from spec_viz.drafters.registry import OptionError, Setup
+from spec_viz.drafters.rollout import place
 from spec_viz.engine.draws import Draws, pick
 from spec_viz.engine.length import Fixed
 from spec_viz.engine.proposal import NOTHING, ROOT, Outcome, Proposal

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -15,8 +18,28 @@ from spec_viz.engine.target import CachedModel
 from spec_viz.engine.trace import Emitted, Ms, Node, Round
 from spec_viz.lab import concurrency
 from spec_viz.lab.bench import Question
-from spec_viz.lab.concurrency import Crossing, count, crossing, crossings, make_table, measure, rows, vllm_config
+from spec_viz.lab.concurrency import (
+    Crossing,
+    Plan,
+    begin,
+    count,
+    crossing,
+    crossings,
+    make_table,
+    measure,
+    read,
+    rows,
+    run,
+    size,
+    to_csv,
+    vllm_config,
+)
+from spec_viz.lab.run import RequestError
+from spec_viz.lab.sweep import Choice, ResultError
+from spec_viz.ui.wording import words
 from tests.law.test_run import PROMPT, loaded
+
+QUESTIONS = (Question("vi", PROMPT, False), Question("en", "The sky is blue and the sky", False))
 
 # ---------------------------------------------------------------- arithmetic
 
@@ -119,9 +142,8 @@ def result() -> Iterator[dict[str, Any]]:
 
 
 def record(**more: Any) -> dict[str, Any]:
-    questions = [Question("vi", PROMPT, False), Question("en", "The sky is blue and the sky", False)]
     given = {"batches": BATCHES, "gammas": (1, 3), "alphas": (1.0, 0.0), "max_new_tokens": NEW, "repeats": 2}
-    return measure(loaded(), questions, {"prompt_lookup": {}}, **{**given, **more})
+    return measure(loaded(), QUESTIONS, {"prompt_lookup": {}}, **{**given, **more})
 
 
 def cost(batch: int, tokens: int) -> float:
@@ -181,10 +203,84 @@ def test_ways_take_turns_and_users_are_counted_in_every_repeat(result: dict[str,
 
 
 def test_what_cannot_be_measured_is_refused() -> None:
-    for wrong in ({"gammas": ()}, {"batches": (0, 1)}, {"repeats": 0}, {"max_new_tokens": 5}, {"gammas": (0,)}):
+    for wrong in ({"gammas": ()}, {"batches": (0, 1)}, {"batches": ()}, {"repeats": 0}, {"gammas": (0,)}):
         with pytest.raises(ValueError, match="at least"):
             record(**wrong)
-    with pytest.raises(ValueError, match="do not fit"):
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        record(alphas=(1.5,))
+    with pytest.raises(RequestError, match="load_tokens"):
+        record(max_new_tokens=5)
+    with pytest.raises(ValueError, match="too_long"):
         record(max_new_tokens=1000)
     with pytest.raises(ValueError, match="plain decoding"):
-        measure(loaded(), [], {"none": {}}, batches=(1,), gammas=(1,), alphas=(), max_new_tokens=9, repeats=1)
+        measure(loaded(), QUESTIONS, {"none": {}}, batches=(1,), gammas=(1,), alphas=(), max_new_tokens=9, repeats=1)
+
+
+@pytest.mark.parametrize(
+    ("drafter", "options", "key"),
+    [
+        ("token_recycling", {}, "error.load_tree"),
+        ("early_exit", {"layers": 1, "kv": "shared"}, "error.load_shared"),
+    ],
+)
+def test_a_drafter_that_cannot_share_a_pass_is_named_before_anything_is_timed(
+    drafter: str, options: dict[str, Any], key: str
+) -> None:
+    plan = Plan((Choice(drafter, options),), QUESTIONS, batches=(2,), gammas=(3,), max_new_tokens=NEW)
+    with pytest.raises(RequestError) as refusal:
+        next(run(loaded(), plan))
+    assert refusal.value.key == key
+    assert words("en")(f"drafter.{drafter}") in words("en")(key, **refusal.value.fields)
+
+
+# ---------------------------------------------------------------- sample by sample
+
+PLAN = Plan((Choice("prompt_lookup"),), QUESTIONS, (1, 2), (1, 3), (0.5,), NEW, policies=("table",))
+
+
+def test_a_plan_says_how_many_samples_come_and_they_come_beside_a_plain_one() -> None:
+    found = list(run(loaded(), PLAN))
+    assert len(found) == size(PLAN) == 2 * (1 + 4 + 2)
+    assert [sample.batch for sample in found[:5]] == [1] * 5
+    assert found[0].mode == found[5].mode == concurrency.PLAIN_MODE
+    assert {sample.policy for sample in found[10:]} == {"table"}
+    backwards = list(run(loaded(), replace(PLAN, repeats=2, batches=(1,), policies=())))
+    assert [sample.repeat for sample in backwards] == [0] * 5 + [1] * 5
+    assert size(replace(PLAN, repeats=2, batches=(1,), policies=())) == 10
+
+
+def test_a_stopped_run_keeps_whole_samples_and_its_file_is_read() -> None:
+    found: list[concurrency.Sample] = []
+    found.extend(iter(run(loaded(), PLAN, lambda: len(found) >= 3)))
+    assert len(found) == 3
+    body = {**begin(loaded(), PLAN), "samples": [asdict(sample) for sample in found]}
+    result = read(json.loads(json.dumps(body)))
+    assert result.finish == "stopped"
+    assert result.plan == PLAN
+    assert result.samples == tuple(found)
+    table = list(csv.DictReader(io.StringIO(to_csv(result))))
+    assert [(int(row["batch"]), row["drafter"], int(row["gamma"])) for row in table] == [
+        (1, "none", 0),
+        (1, "prompt_lookup", 1),
+        (1, "prompt_lookup", 3),
+    ]
+    assert all(float(row["p50"]) <= float(row["p99"]) for row in table)
+
+
+@pytest.mark.parametrize(
+    ("patch", "field"),
+    [
+        ({"ratio": float("nan")}, "samples.0.ratio"),
+        ({"tokens": 0}, "samples.0.tokens"),
+        ({"users": []}, "samples.0.users"),
+        ({"ms": {"total": 1.0}}, "samples.0.ms"),
+        ({"ms": {"propose": 1.0, "verify": 1.0, "judge": 1.0, "rollback": 1.0, "total": 0.0}}, "samples.0.ms"),
+        ({"policy": "none"}, "samples.0.policy"),
+    ],
+)
+def test_a_damaged_file_names_its_place(result: dict[str, Any], patch: dict[str, Any], field: str) -> None:
+    body = {**result, "samples": [{**result["samples"][0], **patch}]}
+    with pytest.raises(ResultError) as refusal:
+        read(body)
+    assert refusal.value.field == field
+    assert read(result).finish == "done"

@@ -18,7 +18,7 @@ from spec_viz.engine.target import CachedModel
 from spec_viz.engine.trace import Emitted, Ms, Node, Round, Trace
 from spec_viz.lab import sweep, theory
 from spec_viz.lab.bench import SCHEMA, Question
-from spec_viz.lab.concurrency import Sample
+from spec_viz.lab.concurrency import Plan, Sample
 from spec_viz.lab.run import RequestError, start
 from spec_viz.lab.sweep import Cell, Choice, Experiment, Point, ResultError, Sweep, comparable, measure, read, validate
 from spec_viz.lab.sweep_rows import Estimate, conditions_line, forecast, rates, rows, series, stream
@@ -483,26 +483,68 @@ def test_where_each_drafter_wins_is_said_and_starred(prompts: int, start: str) -
     assert told["charts"][0]["figure"]["data"][0]["text"] == [["★ 1.50", "1.20"], ["0.90", "1.02"]]
 
 
-def test_a_load_result_shows_its_crossing() -> None:
-    def sample(batch: int, drafter: str, gamma_: int, ratio: float) -> dict[str, Any]:
-        ms = {"propose": 0.0, "verify": 90.0, "judge": 5.0, "rollback": 5.0, "total": 100.0}
-        counts = {"passes": 10, "rounds": 10, "tokens": 10 * batch, "accepted": 5, "judged": 10 if gamma_ else 0}
-        users = (10.0,) * batch
-        return asdict(
-            Sample(batch, drafter, gamma_, None, "fixed", 0, ms=ms, users=users, differs=(), ratio=ratio, **counts)
-        )
+def load_sample(batch: int, drafter: str, gamma_: int, ratio: float, **more: Any) -> Sample:
+    ms = {"propose": 0.0, "verify": 90.0, "judge": 5.0, "rollback": 5.0, "total": 100.0}
+    counts = {"passes": 10, "rounds": 10, "tokens": 10 * batch, "accepted": 5, "judged": 10 if gamma_ else 0}
+    users = (10.0,) * batch
+    given = {"alpha": None, "policy": "fixed", "repeat": 0, "ms": ms, "users": users, "differs": (), **counts, **more}
+    return Sample(batch=batch, drafter=drafter, gamma=gamma_, ratio=ratio, **given)
 
-    samples = [sample(batch, "none", 0, 1.0) for batch in (1, 4, 16)]
-    samples += [sample(batch, "prompt_lookup", 4, ratio) for batch, ratio in ((1, 1.6), (4, 1.5), (16, 0.5))]
-    body = json.loads(json.dumps({"schema": SCHEMA, "kind": "concurrency", "conditions": {}, "samples": samples}))
+
+def load_file(samples: Sequence[Sample]) -> dict[str, Any]:
+    body = {"schema": SCHEMA, "kind": "concurrency", "conditions": {}, "samples": [asdict(each) for each in samples]}
+    read_back: dict[str, Any] = json.loads(json.dumps(body))
+    return read_back
+
+
+PLAIN_LOAD = [load_sample(batch, "none", 0, 1.0) for batch in (1, 4, 16)]
+
+
+def test_a_load_result_shows_its_crossing() -> None:
+    crossing = [load_sample(batch, "prompt_lookup", 4, ratio) for batch, ratio in ((1, 1.6), (4, 1.5), (16, 0.5))]
+    body = load_file([*PLAIN_LOAD, *crossing])
     told = shown(body)
-    assert [chart["key"] for chart in told["charts"]] == ["load_speed", "load_latency"]
+    assert [chart["key"] for chart in told["charts"]] == ["load_speed", "load_latency", "load_drafting"]
     # From 1.5 at 4 to 0.5 at 16 a line in log2 B passes 1 halfway, at 8.
     assert "B = 16" in told["verdict"]
     assert "8.0" in told["verdict"]
     assert told["charts"][0]["figure"]["layout"]["shapes"][0]["x0"] == pytest.approx(8.0)
+    assert "10.0 / 10.0 / 10.0" in told["charts"][1]["summary"]
+    assert len(shown(body, **{"as": "csv"})["csv"].splitlines()) == 1 + 6
+    other = {**body, "conditions": {"threads": 64}}
+    beside = shown(body, beside=other)
+    assert beside["differ"] == ["threads"]
+    assert len(beside["charts"][0]["figure"]["data"]) == 2 * len(told["charts"][0]["figure"]["data"])
     body["samples"][0]["ms"]["total"] = 0
     assert shown(body)["error"]["key"] == "experiments.import.broken"
+
+
+@pytest.mark.parametrize(("propose", "lost"), [(50.0, True), (10.0, False)])
+def test_drafting_is_named_where_it_is_what_makes_a_drafter_lose(propose: float, lost: bool) -> None:
+    """At 0.8 of plain decoding, free drafts would bring 0.8 ÷ 0.5 = 1.6, or 0.8 ÷ 0.9."""
+    ms = {"propose": propose, "verify": 90.0 - propose, "judge": 5.0, "rollback": 5.0, "total": 100.0}
+    drafts = [load_sample(batch, "eagle3", 2, ratio, ms=ms) for batch, ratio in ((1, 1.6), (4, 1.5), (16, 0.8))]
+    coins = [load_sample(batch, "synthetic", 2, 1.5, alpha=0.8) for batch in (1, 4, 16)]
+    for language in ("vi", "en"):
+        told = shown(load_file([*PLAIN_LOAD, *drafts, *coins]), language=language)
+        sentence = words(language)(
+            "experiments.verdict.load.drafting",
+            mode=f"{words(language)('drafter.eagle3')}, γ = 2",
+            batch=16,
+            share=50,
+            free="1,60" if language == "vi" else "1.60",
+            ratio="0,80" if language == "vi" else "0.80",
+        )
+        assert (sentence in told["verdict"]) == lost
+        assert [chart["key"] for chart in told["charts"]][2:] == ["load_drafting", "load_coins"]
+
+
+def test_a_stopped_load_says_from_how_many_batches_it_is() -> None:
+    plan = Plan((LOOKUP,), QUESTIONS, (1, 4), (4,), (), 16)
+    body = {**load_file(PLAIN_LOAD[:1]), "plan": json.loads(json.dumps(asdict(plan))), "finish": "stopped"}
+    assert shown(body)["partial"] == {"done": 1, "of": 4}
+    assert shown({**body, "samples": []})["charts"] == []
+    assert shown({**body, "finish": "done"})["partial"] is None
 
 
 @pytest.mark.parametrize("odd", [None, 3, [], {"result": 3}, {"result": {}}, {"result": file(), "beside": []}])
@@ -550,6 +592,90 @@ def test_what_a_page_may_not_ask_for_gets_its_key(patch: dict[str, Any], key: st
         declare({**ASKED, **patch}, Limits())
     assert refusal.value.key == key
     words("vi")(key, **refusal.value.fields)
+
+
+LOAD: dict[str, Any] = {
+    "kind": "concurrency",
+    "drafters": ["prompt_lookup"],
+    "batches": [1, 2],
+    "gammas": [2],
+    "alphas": [0.5],
+    "questions": {"set": "own", "prompts": [["one", "rất đẹp rất"]]},
+    "max_new_tokens": 8,
+}
+
+
+@pytest.mark.parametrize(
+    ("patch", "key"),
+    [
+        ({"batches": []}, "error.sweep_shape"),
+        ({"batches": [0]}, "error.sweep_shape"),
+        ({"batches": [65]}, "error.sweep_shape"),
+        ({"batches": 4}, "error.sweep_shape"),
+        ({"batches": [1.5]}, "error.sweep_shape"),
+        ({"gammas": [99]}, "error.sweep_shape"),
+        ({"alphas": [float("nan")]}, "error.sweep_shape"),
+        ({"alphas": [2]}, "error.sweep_shape"),
+        ({"alphas": "x"}, "error.sweep_shape"),
+        ({"drafters": [], "alphas": []}, "error.sweep_shape"),
+        ({"drafters": ["none"]}, "error.sweep_shape"),
+        ({"max_new_tokens": 4}, "error.load_tokens"),
+        ({"max_new_tokens": 10_000}, "error.bad_number"),
+        ({"questions": None}, "error.sweep_prompts"),
+        ({"batches": list(range(1, 9)), "gammas": [1, 2, 3, 4, 5], "policies": True, "repeats": 5}, "error.sweep_many"),
+    ],
+)
+def test_a_load_that_a_page_may_not_ask_for_gets_its_key(patch: dict[str, Any], key: str) -> None:
+    with pytest.raises(RequestError) as refusal:
+        declare({**LOAD, **patch}, Limits())
+    assert refusal.value.key == key
+    words("vi")(key, **refusal.value.fields)
+
+
+def test_the_room_sends_a_load_batch_by_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    room = ready_room(monkeypatch)
+    told = [line["sweep"] for line in last(room.serve({"nonce": "n", "sweep": LOAD}, "v")) if "sweep" in line]
+    begin, *points, end = told
+    assert begin["of"] == len(points) == 2 * 3
+    assert end["finish"] == "done"
+    assert [each["name"] for each in end["schedules"]] == ["prompt_lookup", "synthetic α = 0.5 (lossy)"]
+    record = {**begin["begin"], **end, "samples": [each["point"] for each in points]}
+    seen = shown(record)
+    assert "error" not in seen
+    assert seen["partial"] is None
+    tree = {**LOAD, "drafters": ["token_recycling"], "gammas": [3], "max_new_tokens": 32}
+    assert notice(last(room.serve({"nonce": "n", "sweep": tree}, "v")))["key"] == "error.load_tree"
+
+
+@pytest.mark.parametrize(
+    ("patch", "key"),
+    [
+        ({"kind": "context", "lengths": []}, "error.sweep_shape"),
+        ({"kind": "context", "lengths": [0]}, "error.sweep_shape"),
+        ({"kind": "context", "lengths": [100_000]}, "error.bad_number"),
+        ({"kind": "context", "lengths": [256], "gamma": 0}, "error.bad_number"),
+        ({"kind": "context", "lengths": [256], "drafters": []}, "error.sweep_shape"),
+        ({"kind": "quantisation", "variants": []}, "error.sweep_shape"),
+        ({"kind": "quantisation", "variants": ["int1"]}, "error.sweep_shape"),
+        ({"kind": "quantisation", "variants": [["int8"]]}, "error.sweep_shape"),
+        ({"kind": "quantisation", "variants": ["int8"], "questions": 3}, "error.sweep_prompts"),
+    ],
+)
+def test_what_a_page_may_not_ask_of_the_machine_gets_its_key(patch: dict[str, Any], key: str) -> None:
+    with pytest.raises(RequestError) as refusal:
+        declare({**LOAD, **patch}, Limits())
+    assert refusal.value.key == key
+
+
+def test_a_page_names_the_forms_of_the_target_and_the_lengths() -> None:
+    forms = declare({**LOAD, "kind": "quantisation", "variants": ["kv4r", "int8", "kv4r"]}, Limits())
+    assert [(each.weights, each.bits, each.rotated) for each in forms.variants] == [
+        ("full", 4, True),
+        ("int8", None, False),
+    ]
+    behind = declare({**LOAD, "kind": "context", "lengths": [512, 256, 512]}, Limits())
+    assert behind.lengths == (512, 256)
+    assert len(behind.questions) > 1
 
 
 def test_prompt_sets_are_found() -> None:

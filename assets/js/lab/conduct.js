@@ -3,10 +3,13 @@
 import { Waiting } from '../lesson/waiting.js';
 
 const SILENCE = 30_000; // ms without a line before the page says so: a point is a whole run
+const PATIENCE = 5_000; // ms for our last lines to come, once another run of this visitor has taken the place
+
+const TAKEN = Object.freeze({ key: 'experiments.taken', args: {} });
 
 /**
- * events = {said({key, args}), begun(record, of), point(point), ended({finish, notice})}. `finish` is null where the
- * server told of a fault, or where Stop was pressed: the page is free at once.
+ * events = {said({key, args}), begun(record, of), point(point), ended({finish, notice, more})}. `finish` is null where
+ * the server told of a fault, or where Stop was pressed: the page is free at once. `more` belongs into the record.
  */
 export class Conduct {
   #host;
@@ -15,6 +18,8 @@ export class Conduct {
   #nonce = null;
   #first = null; // where the lines begin that were not read yet
   #timer = null;
+  #before = null; // the run whose answer stood here when ours began
+  #taken = null;
 
   constructor(host, events) {
     this.#host = host;
@@ -30,6 +35,7 @@ export class Conduct {
     if (!(await this.#waiting.over())) return;
     this.#nonce = crypto.getRandomValues(new Uint32Array(3)).join('-');
     this.#first = 0;
+    this.#before = requestOf(this.#host.props.value);
     this.#events.said({ key: 'shell.running', args: {} });
     this.#listen();
     this.#host.trigger('run', { request: { sweep, nonce: this.#nonce } });
@@ -50,8 +56,12 @@ export class Conduct {
 
   /** The whole answer so far. Its first line names the request, so that a late line of an older one changes nothing. */
   take(text) {
-    if (this.#nonce === null || typeof text !== 'string' || !text) return;
-    if (JSON.parse(text.slice(0, text.indexOf('\n'))).request !== this.#nonce) return;
+    const request = requestOf(text);
+    if (this.#nonce === null || request === null) return;
+    if (request !== this.#nonce) {
+      if (request !== this.#before) this.#give();
+      return;
+    }
     this.#listen();
     const end = text.lastIndexOf('\n') + 1;
     const lines = text.slice(this.#first, end).split('\n').filter(Boolean).map((line) => JSON.parse(line));
@@ -63,11 +73,17 @@ export class Conduct {
       if (sweep?.begin) this.#events.begun(sweep.begin, sweep.of);
       if (sweep?.point) this.#events.point(sweep.point);
       if (sweep?.finish) {
-        this.#end({ finish: sweep.finish, notice });
+        const { finish, ...more } = sweep;
+        this.#end({ finish, notice: notice ?? (this.#taken && TAKEN), more });
         return;
       }
     }
     if (notice) this.#end({ finish: null, notice });
+  }
+
+  /** A visitor has one place in the line: a new run anywhere on the page ends this one on the server. */
+  #give() {
+    this.#taken ??= setTimeout(() => this.#end({ finish: null, notice: TAKEN }), PATIENCE);
   }
 
   #listen() {
@@ -77,7 +93,13 @@ export class Conduct {
 
   #end(how) {
     clearTimeout(this.#timer);
+    clearTimeout(this.#taken);
+    this.#taken = null;
     this.#nonce = null;
     this.#events.ended(how);
   }
+}
+
+function requestOf(text) {
+  return typeof text === 'string' && text ? JSON.parse(text.slice(0, text.indexOf('\n'))).request : null;
 }

@@ -3,151 +3,132 @@
 import { comparable } from '../against.js';
 import { drafterTitle } from '../controls.js';
 import { h, newId, say } from '../dom.js';
+import { CHOICES, GROUPS, MACHINE, MOST, SETS, TASKS, VALUES, partsOf } from './kinds.js';
 import { readQuestions } from './results.js';
 
-export const KINDS = Object.freeze(['gamma', 'temperature', 'task', 'streaming']);
-// As in spec_viz/ui/experiments.py, which checks them again.
-const MOST = Object.freeze({ drafters: 4, points: 200, prompts: 24 });
-const TASKS = Object.freeze(['chat', 'explanation', 'list', 'code', 'summary', 'question']);
-const SETS = Object.freeze(['held_out', 'presets', 'own']);
-const VALUES = Object.freeze({ gamma: [1, 2, 3, 4, 6, 8, 10, 12], temperature: [0, 0.3, 0.5, 0.7, 1, 1.5] });
-const CHOICES = Object.freeze({
-  limit: [1, 2, 3, 4],
-  tokens: [16, 32, 48, 64, 128],
-  repeats: [1, 2, 3, 5],
-  gamma: [1, 2, 3, 4, 6, 8, 12],
-  temperature: [0, 0.5, 0.7, 1],
-});
-/** Drafters that draft from a law of their own show most over temperatures; the first ones that are ready are taken. */
-const USUAL = Object.freeze({
-  gamma: ['prompt_lookup', 'eagle3'],
-  temperature: ['eagle3', 'draft_model', 'early_exit'],
-  task: ['prompt_lookup', 'token_recycling', 'eagle3'],
-  streaming: ['prompt_lookup', 'eagle3'],
-});
-const FEW = Object.freeze({ temperature: 1 });
-
-/** Small enough for about a minute on two cores. */
-export function usual(boot) {
-  const ready = comparable(boot).filter((each) => each.ready).map((each) => each.name);
-  const drafters = KINDS.map((kind) => [kind, USUAL[kind].filter((name) => ready.includes(name)).slice(0, FEW[kind] ?? 3)]);
-  return {
-    kind: 'gamma',
-    drafters: Object.fromEntries(drafters),
-    values: { gamma: [1, 2, 4, 8], temperature: [0, 0.5, 1] },
-    set: 'held_out',
-    tasks: { gamma: ['chat', 'code', 'summary'], temperature: ['chat', 'code', 'summary'], task: [...TASKS], streaming: ['code'] },
-    presets: [],
-    own: '',
-    file: null,
-    limit: 1,
-    tokens: 32,
-    repeats: 1,
-    gamma: 4,
-    temperature: 0,
-  };
-}
+const BEYOND = 3; // tokens that a batch needs beyond γ, as in spec_viz/lab/concurrency.py
+const PASSES = 3; // kinds of pass that are timed behind every prefix, as in spec_viz/lab/context.py
 
 /** `kept` is changed by the hand and outlives the form. changed() hears every change. */
 export function makeForm({ boot, words, ctx, kept, changed }) {
   const { t } = ctx;
   const ready = comparable(boot).filter((each) => each.ready);
   const size = h('p', { class: 'sv-help' });
-  const parts = h('div', { class: 'sv-x-parts' });
-  const element = h('div', { class: 'sv-x-form' }, kinds(), parts);
+  const help = h('p', { class: 'sv-x-help', role: 'status' });
+  const element = h('div', { class: 'sv-x-parts' });
+  const mine = () => kept.kinds[kept.kind];
 
+  /** All questions, by what they are about. */
   function kinds() {
     const name = newId('kind');
-    const radios = KINDS.map((kind) => {
-      const input = h('input', { type: 'radio', name, value: kind, checked: kind === kept.kind, onChange: () => set({ kind }) });
-      return h('label', { class: 'sv-x-kind' }, input, h('span', {}, h('b', {}, t(`experiments.kind.${kind}`)), h('small', {}, t(`experiments.kind.${kind}.help`))));
-    });
-    return fieldset('experiments.kind', ...radios);
+    const radio = (kind) => {
+      const input = h('input', { type: 'radio', name, value: kind, checked: kind === kept.kind });
+      input.addEventListener('change', () => {
+        kept.kind = kind;
+        draw();
+        changed();
+      });
+      return h('label', { class: 'sv-x-kind' }, input, h('span', {}, t(`experiments.kind.${kind}`)));
+    };
+    const group = ([about, list]) => h('div', { role: 'group', 'aria-label': t(`experiments.group.${about}`) }, h('p', { class: 'sv-x-about' }, t(`experiments.group.${about}`)), ...list.map(radio));
+    const legend = h('legend', { class: 'sv-x-legend' }, t('experiments.kind'));
+    return h('fieldset', { class: 'sv-x-kinds' }, legend, h('div', { class: 'sv-x-groups' }, ...Object.entries(GROUPS).map(group)), help);
   }
 
   function set(patch) {
-    Object.assign(kept, patch);
+    Object.assign(mine(), patch);
     draw();
     changed();
   }
 
   function draw() {
-    parts.replaceChildren(
-      ...[drafters(), values(), prompts(), more()].filter(Boolean),
-    );
+    say(help, t(`experiments.kind.${kept.kind}.help`));
+    const { values, tasks } = partsOf(kept.kind);
+    element.replaceChildren(...[drafters(), ...Object.keys(values).map(list), tasks && prompts(), more()].filter(Boolean));
     count();
   }
 
   function count() {
-    const { runs, plain } = sizeOf(kept, ready);
-    const key = !runs ? 'none' : runs > MOST.points ? 'many' : null;
-    say(size, t(key ? `experiments.size.${key}` : 'experiments.size', { runs, plain, most: MOST.points }));
+    const { key, args } = sizeOf(kept, ready);
+    say(size, t(key, args));
   }
 
   function fieldset(key, ...children) {
     return h('fieldset', { class: 'sv-x-field' }, h('legend', { class: 'sv-field-name' }, t(key)), ...children);
   }
 
-  /** Boxes to tick; the list keeps the order of `all`. */
-  function ticks(all, chosen, title, most, write) {
-    const boxes = all.map((value) => {
+  /** Boxes to tick, those of `shown`; what is chosen keeps the order of `all`. */
+  function ticks(all, chosen, title, most, write, shown = all) {
+    const boxes = shown.map((value) => {
       const on = chosen.includes(value);
-      const input = h('input', { type: 'checkbox', checked: on, disabled: !on && chosen.length >= most });
-      input.addEventListener('change', () => {
-        const now = all.filter((each) => (each === value ? input.checked : chosen.includes(each)));
-        const place = boxes.findIndex((box) => box.contains(input));
-        write(now, place);
-      });
+      const input = h('input', { type: 'checkbox', value, checked: on, disabled: !on && chosen.length >= most });
+      input.addEventListener('change', () => write(all.filter((each) => (each === value ? input.checked : chosen.includes(each))), value));
       return h('label', { class: 'sv-x-tick' }, input, h('span', {}, title(value)));
     });
     return h('div', { class: 'sv-x-ticks' }, ...boxes);
   }
 
   /** Ticking draws the boxes anew; the focus stays on the one that was ticked. */
-  function ticking(name, patch) {
-    return (now, place) => {
-      set(patch(now));
-      parts.querySelectorAll(`[data-part=${name}] input`)[place]?.focus();
+  function ticking(part, write) {
+    return (now, value) => {
+      write(now);
+      element.querySelector(`[data-part=${part}] input[value="${value}"]`)?.focus();
     };
   }
 
-  function part(name, element) {
-    element.dataset.part = name;
-    return element;
+  function part(name, box) {
+    box.dataset.part = name;
+    return box;
   }
 
+  /** The chosen ones; the many others are put away. */
   function drafters() {
     const all = ready.map((each) => each.name);
+    const chosen = mine().drafters;
+    const others = all.filter((name) => !chosen.includes(name));
     const title = (name) => drafterTitle(ready.find((each) => each.name === name), words);
-    const write = ticking('drafters', (now) => ({ drafters: { ...kept.drafters, [kept.kind]: now } }));
-    const help = h('p', { class: 'sv-help' }, t('experiments.drafters.help', { most: MOST.drafters }));
-    return part('drafters', fieldset('experiments.drafters', ticks(all, kept.drafters[kept.kind], title, MOST.drafters, write), help));
+    const write = ticking('drafters', (now) => set({ drafters: now }));
+    const boxes = (shown) => ticks(all, chosen, title, MOST.drafters, write, shown);
+    const more = h('details', { class: 'sv-x-more', open: kept.others || !chosen.length }, h('summary', {}, t('experiments.drafters.others', { count: others.length })), boxes(others));
+    more.addEventListener('toggle', () => {
+      kept.others = more.open;
+    });
+    const note = h('p', { class: 'sv-help' }, t('experiments.drafters.help', { most: MOST.drafters }));
+    return part('drafters', fieldset('experiments.drafters', boxes(all.filter((name) => chosen.includes(name))), more, note));
   }
 
-  function values() {
-    const { kind } = kept;
-    if (!(kind in VALUES)) return null;
-    const all = VALUES[kind].filter((value) => kind !== 'gamma' || value <= boot.limits.gamma_max);
-    const write = ticking('values', (now) => ({ values: { ...kept.values, [kind]: now } }));
-    const title = (value) => ctx.number(value, 1, false);
-    return part('values', fieldset(`experiments.values.${kind}`, ticks(all, kept.values[kind], title, all.length, write)));
+  /** A list of values. */
+  function list(name) {
+    const all = VALUES[name].filter((value) => !name.startsWith('gamma') || value <= boot.limits.gamma_max);
+    const write = ticking(name, (now) => set({ [name]: now }));
+    const title = (value) => (typeof value === 'number' ? ctx.number(value, 1, false) : t(`experiments.variant.${value}`));
+    const key = `experiments.values.${name}`;
+    const note = words.has(`${key}.help`) ? h('p', { class: 'sv-help' }, t(`${key}.help`)) : null;
+    return part(name, fieldset(key, ticks(all, mine()[name], title, all.length, write), note));
   }
 
   function prompts() {
-    const select = h('select', { class: 'sv-select', 'aria-label': t('experiments.prompts'), onChange: () => set({ set: select.value }) });
+    const select = h('select', { class: 'sv-select', 'aria-label': t('experiments.prompts') });
+    select.addEventListener('change', () => {
+      kept.set = select.value;
+      set({});
+    });
     select.append(...SETS.map((name) => h('option', { value: name }, t(`experiments.set.${name}`))));
     select.value = kept.set;
     return part('prompts', fieldset('experiments.prompts', select, ...{ held_out: heldOut, presets, own }[kept.set]()));
   }
 
   function heldOut() {
-    const write = ticking('prompts', (now) => ({ tasks: { ...kept.tasks, [kept.kind]: now } }));
-    const tasks = ticks(TASKS, kept.tasks[kept.kind], (task) => t(`experiments.task.${task}`), TASKS.length, write);
-    return [tasks, choose('limit', 'experiments.limit')];
+    const write = ticking('prompts', (now) => set({ tasks: now }));
+    const tasks = ticks(TASKS, mine().tasks, (task) => t(`experiments.task.${task}`), TASKS.length, write);
+    return [tasks, choose('limit')];
   }
 
   function presets() {
-    const write = ticking('prompts', (now) => ({ presets: now }));
+    const write = ticking('prompts', (now) => {
+      kept.presets = now;
+      set({});
+    });
     const title = (name) => boot.presets.find((each) => each.name === name).title[words.lang];
     const list = ticks(boot.presets.map((each) => each.name), kept.presets, title, MOST.prompts, write);
     list.classList.add('sv-x-ticks--long');
@@ -188,8 +169,7 @@ export function makeForm({ boot, words, ctx, kept, changed }) {
   }
 
   function more() {
-    const fields = [choose('tokens', 'experiments.tokens'), choose('repeats', 'experiments.repeats')];
-    for (const name of ['gamma', 'temperature']) if (name !== kept.kind) fields.push(choose(name, `experiments.${name}`));
+    const fields = Object.keys(partsOf(kept.kind).more).map((name) => (name === 'policies' ? policies() : choose(name)));
     const details = h('details', { class: 'sv-x-more', open: kept.open }, h('summary', {}, t('experiments.more')), h('div', { class: 'sv-x-fields' }, ...fields));
     details.addEventListener('toggle', () => {
       kept.open = details.open;
@@ -197,48 +177,54 @@ export function makeForm({ boot, words, ctx, kept, changed }) {
     return details;
   }
 
-  function choose(name, key) {
+  function choose(name) {
     const most = name === 'tokens' ? boot.limits.max_new_tokens : Infinity;
-    const select = h('select', { class: 'sv-select', onChange: () => {
-      kept[name] = Number(select.value);
+    const select = h('select', { class: 'sv-select' });
+    select.addEventListener('change', () => {
+      mine()[name] = Number(select.value);
       count();
       changed();
-    } });
+    });
     select.append(...CHOICES[name].filter((value) => value <= most).map((value) => h('option', { value }, ctx.number(value, 1, false))));
-    select.value = String(kept[name]);
-    return h('label', { class: 'sv-x-choose' }, h('span', {}, t(key)), select);
+    select.value = String(mine()[name]);
+    return h('label', { class: 'sv-x-choose' }, h('span', {}, t(`experiments.${name}`)), select);
   }
 
+  function policies() {
+    const input = h('input', { type: 'checkbox', checked: mine().policies === 1 });
+    input.addEventListener('change', () => {
+      mine().policies = Number(input.checked);
+      count();
+      changed();
+    });
+    return h('label', { class: 'sv-x-choose' }, h('span', {}, t('experiments.policies')), input);
+  }
+
+  const questions = kinds();
   draw();
   return {
+    questions,
     element,
     /** How many runs that is, in words. */
     size,
     /** What is sent, or null where nothing can be run. */
-    request() {
-      const { runs } = sizeOf(kept, ready);
-      return runs && runs <= MOST.points ? requestOf(kept, t) : null;
-    },
+    request: () => (sizeOf(kept, ready).fits ? requestOf(kept, t) : null),
   };
 }
 
 function requestOf(kept, t) {
   const { kind, set } = kept;
+  const { drafters, tasks, limit, tokens, policies, ...chosen } = kept.kinds[kind];
   const questions = {
-    held_out: { set, tasks: kept.tasks[kind], limit: kept.limit },
+    held_out: { set, tasks, limit },
     presets: { set, names: kept.presets },
     own: { set, prompts: promptsOf(kept, t) },
   }[set];
-  return {
-    kind,
-    drafters: kept.drafters[kind],
-    axis: kept.values[kind] ?? [],
-    questions,
-    gamma: kept.gamma,
-    temperature: kept.temperature,
-    max_new_tokens: kept.tokens,
-    repeats: kept.repeats,
-  };
+  const request = { kind, drafters, questions, max_new_tokens: tokens, ...chosen, policies: policies === 1 };
+  if (MACHINE.includes(kind) || !Array.isArray(chosen[kind])) return request;
+  // What is varied goes by one name, and its single value is not asked for.
+  delete request[kind];
+  return { ...request, axis: chosen[kind] };
 }
 
 /** [category, prompt] pairs: of the file that was opened, else a line each. */
@@ -248,18 +234,36 @@ function promptsOf({ own, file }, t) {
   return lines.map((line, place) => [t('experiments.own.name', { place: place + 1 }), line]);
 }
 
-/** Runs, and the plain ones beside them: one between two. */
+/** What is said of how much that is: {key, args}, and whether it can be run. */
 function sizeOf(kept, ready) {
   const { kind, set } = kept;
-  const prompts = {
-    held_out: kept.tasks[kind].length * kept.limit,
-    presets: kept.presets.length,
-    own: promptsOf(kept, () => '').length,
-  }[set];
-  const times = Math.min(prompts, MOST.prompts + 1) * kept.repeats;
-  const chosen = ready.filter((each) => kept.drafters[kind].includes(each.name));
+  const mine = kept.kinds[kind];
+  const prompts = !partsOf(kind).tasks || { held_out: mine.tasks.length * mine.limit, presets: kept.presets.length, own: promptsOf(kept, () => '').length }[set];
+  const least = Math.max(0, ...(mine.gammas ?? [])) + BEYOND;
+  const { runs, plain } = (MACHINE.includes(kind) ? measurements : sweeps)(kind, mine, ready, Number(prompts));
+  if (!runs || !prompts) return { key: 'experiments.size.none', fits: false };
+  if (runs > MOST.points) return { key: 'experiments.size.many', args: { runs, most: MOST.points }, fits: false };
+  if (kind === 'concurrency' && mine.tokens < least) return { key: 'experiments.size.tokens', args: { gamma: least - BEYOND, least }, fits: false };
+  return { key: MACHINE.includes(kind) ? 'experiments.size.machine' : 'experiments.size', args: { runs, plain }, fits: true };
+}
+
+/** Runs, and the plain ones beside them: one between two. */
+function sweeps(kind, mine, ready, prompts) {
+  const times = Math.min(prompts, MOST.prompts + 1) * mine.repeats;
+  const chosen = ready.filter((each) => mine.drafters.includes(each.name));
   const forms = chosen.reduce((sum, each) => sum + (kind === 'temperature' && each.drafts === 'sampled' ? 2 : 1), 0);
-  const values = kept.values[kind]?.length ?? 1;
+  const values = Array.isArray(mine[kind]) ? mine[kind].length : 1;
   const plain = kind === 'temperature' ? values * Math.ceil(forms / 2) : Math.ceil((values * forms) / 2);
   return { runs: forms * values * times, plain: plain * times };
+}
+
+/** Samples, those of plain decoding among them; as `size` of the kind's own module counts them. */
+function measurements(kind, mine) {
+  const drafters = mine.drafters.length;
+  if (kind === 'quantisation') return { runs: drafters && 1 + mine.variants.length };
+  if (kind === 'context') return { runs: drafters && mine.lengths.length * (PASSES + mine.repeats * (drafters + Math.ceil(drafters / 2))) };
+  const ways = drafters + mine.alphas.length;
+  const modes = ways * mine.gammas.length;
+  const adaptive = mine.policies ? 2 * ways : 0;
+  return { runs: modes && mine.batches.length * mine.repeats * (1 + modes + adaptive) };
 }

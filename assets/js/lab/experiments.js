@@ -4,12 +4,20 @@ import { mountCharts } from '../charts.js';
 import { h, say } from '../dom.js';
 import { themeOf } from '../shell.js';
 import { Conduct } from './conduct.js';
-import { makeForm, usual } from './declare.js';
+import { makeForm } from './declare.js';
 import { paints } from './figures.js';
+import { read, weightOf, wholeWeight, written } from './kinds.js';
+import { quantspec } from './quantspec.js';
 import { kindOf, MOST_BYTES, parsed, savePng, saveText, SCHEMA } from './results.js';
 
 const FEW_ROWS = 18; // more are put away until they are wanted
-const TABLES = Object.freeze({ streaming: 'experiments.table.plain', concurrency: 'experiments.table.load' });
+const CALLED = 'x'; // what holds the choices in the address
+const TABLES = Object.freeze({
+  streaming: 'experiments.table.plain',
+  concurrency: 'experiments.table.load',
+  context: 'experiments.table.numbers',
+  quantisation: 'experiments.table.numbers',
+});
 
 export class ExperimentsRoom {
   #root;
@@ -24,14 +32,14 @@ export class ExperimentsRoom {
   #theme = null; // the one the view was drawn for
   #asking = false;
   #again = false; // more came while the server was asked
-  #progress = null; // {done, of, began} of the run that goes on
+  #progress = null; // {done, of, weight, whole, began, first} of the run that goes on; `first`: when its first point came
   #status = null; // {key, args}: the last thing that was said
 
   constructor(root, host, ctx) {
     this.#root = root;
     this.#host = host;
     this.#ctx = ctx;
-    this.#kept = usual(host.boot);
+    this.#kept = read(new URLSearchParams(location.search).get(CALLED) ?? '', host.boot);
     this.#conduct = new Conduct(host, {
       said: (said) => this.#tell(said.key, said.args),
       begun: (record, of) => this.#begin(record, of),
@@ -51,6 +59,7 @@ export class ExperimentsRoom {
   #notes;
   #charts = null;
   #plots;
+  #picture;
   #numbers;
   #conditions;
   #tools;
@@ -59,7 +68,7 @@ export class ExperimentsRoom {
     const { words, boot } = this.#host;
     const { t } = this.#ctx;
     this.#charts?.show([]);
-    this.#form = makeForm({ boot, words, ctx: this.#ctx, kept: this.#kept, changed: () => this.#drawState() });
+    this.#form = makeForm({ boot, words, ctx: this.#ctx, kept: this.#kept, changed: () => this.#changed() });
     this.#run = h('button', { class: 'sv-run', type: 'button', onClick: () => this.#press() });
     this.#said = h('p', { class: 'sv-x-said', role: 'status' });
     this.#bar = h('progress', { class: 'sv-x-bar', 'aria-label': t('experiments.run') });
@@ -68,11 +77,13 @@ export class ExperimentsRoom {
     this.#from = h('p', { class: 'sv-lab-filled' });
     this.#notes = h('div', { class: 'sv-x-notes' });
     this.#plots = h('div', { class: 'sv-x-plots' });
+    this.#picture = h('div', { class: 'sv-x-picture' });
     this.#numbers = h('div');
     this.#conditions = h('p', { class: 'sv-l-about' });
     this.#tools = this.#makeTools();
     this.#root.replaceChildren(
       h('p', { class: 'sv-lead' }, t('experiments.lead')),
+      this.#form.questions,
       h(
         'div',
         { class: 'sv-lab-desk sv-x-desk' },
@@ -87,6 +98,7 @@ export class ExperimentsRoom {
           this.#from,
           this.#notes,
           this.#plots,
+          this.#picture,
           this.#numbers,
           this.#conditions,
           this.#tools.element,
@@ -119,12 +131,35 @@ export class ExperimentsRoom {
     if (this.#result && this.#theme !== themeOf(this.#host.state)) this.#ask();
   }
 
+  /** What was drawn or asked while the visitor went is drawn anew: without a place that is seen it had no width. */
   arrive() {
+    this.#writeAddress();
+    if (this.#theme === null) this.#charts.show([]);
     this.draw();
   }
 
+  /** A run goes on: it is long, and its visitor comes back. */
   leave() {
-    if (this.#conduct.on) this.#conduct.stop();
+    this.#theme = null;
+  }
+
+  /** Charts are not drawn while nobody sees them: they would have no width. */
+  get #seen() {
+    const { state } = this.#host;
+    return state.get('page') === 'lab' && state.get('lab_room') === 'experiments';
+  }
+
+  #changed() {
+    this.#writeAddress();
+    this.#drawState();
+  }
+
+  #writeAddress() {
+    const url = new URL(location.href);
+    const text = written(this.#kept, this.#host.boot);
+    if (text) url.searchParams.set(CALLED, text);
+    else url.searchParams.delete(CALLED);
+    if (url.href !== location.href) history.replaceState(history.state, '', url);
   }
 
   take(text) {
@@ -146,35 +181,48 @@ export class ExperimentsRoom {
   }
 
   #begin(record, of) {
-    this.#result = { ...record, points: [] };
+    this.#result = record;
     this.#origin = 'measured';
     if (this.#beside && kindOf(this.#beside.record) !== kindOf(record)) this.#beside = null;
     this.#view = null;
-    this.#progress = { done: 0, of, began: performance.now() };
+    this.#progress = { done: 0, of, weight: 0, whole: wholeWeight(record, of), began: performance.now() };
     this.#drawView();
     this.#drawState();
   }
 
   #point(point) {
-    this.#result.points.push(point);
-    this.#progress.done += 1;
-    const { done, of, began } = this.#progress;
-    const left = ((performance.now() - began) / done) * (of - done);
-    this.#tell('experiments.progress', { done, of }, done < of ? { key: 'experiments.left', args: { seconds: this.#seconds(left) } } : null);
+    this.#points.push(point);
+    const progress = this.#progress;
+    progress.done += 1;
+    progress.whole -= weightOf(this.#result.kind, point);
+    // What runs before the first point only warms up, and says nothing of how long the others take.
+    if (progress.first) progress.weight += weightOf(this.#result.kind, point);
+    progress.first ??= performance.now();
+    const { done, of, weight, whole, first } = progress;
+    const left = ((performance.now() - first) / weight) * Math.max(whole, 0);
+    const seconds = weight && done < of ? { key: 'experiments.left', args: { seconds: this.#seconds(left) } } : null;
+    this.#tell('experiments.progress', { done, of }, seconds);
     this.#ask();
   }
 
-  #end({ finish, notice }) {
+  /** What the record grows by. */
+  get #points() {
+    return this.#result.points ?? this.#result.samples;
+  }
+
+  #end({ finish, notice, more = {} }) {
     const { t } = this.#ctx;
     if (this.#progress) {
       const { done, of, began } = this.#progress;
-      this.#result.finish = finish ?? 'stopped';
+      Object.assign(this.#result, more, { finish: finish ?? 'stopped' });
       const args = { done, of, seconds: this.#seconds(performance.now() - began) };
-      this.#tell(finish === 'done' ? 'experiments.done' : 'experiments.stopped', args);
-      this.#ask();
+      // What was refused at once has its own sentence.
+      const key = finish === 'done' ? 'experiments.done' : done || !notice ? 'experiments.stopped' : null;
+      this.#tell(key, args);
     } else this.#tell(null);
     this.#progress = null;
     say(this.#alert, notice ? t(notice.key, notice.args) : '');
+    if (this.#result) this.#ask();
     this.#drawState();
   }
 
@@ -198,7 +246,7 @@ export class ExperimentsRoom {
       say(this.#alert, t(key, args));
       return;
     }
-    const beside = this.#result && kindOf(this.#result) === kindOf(record) && record.kind === 'sweep';
+    const beside = this.#result && kindOf(this.#result) === kindOf(record);
     if (beside) this.#beside = { record, name: file.name };
     else [this.#result, this.#origin, this.#beside] = [record, 'recorded', null];
     this.#tell(null);
@@ -211,15 +259,12 @@ export class ExperimentsRoom {
     if (answer?.csv) saveText(answer.csv, this.#name('csv'), 'text/csv');
   }
 
-  #savePng() {
+  async #savePng() {
     const { t } = this.#ctx;
-    const [chart] = this.#view.charts;
-    savePng(chart.figure, {
-      name: this.#name('png'),
-      title: t(`chart.${chart.key}`),
-      conditions: this.#view.conditions,
-      ground: paints().bg,
-    });
+    const { charts, verdict, conditions } = this.#view;
+    const { bg, ink } = paints();
+    const titled = charts.map(({ key, figure }) => ({ title: t(`chart.${key}`), figure }));
+    await savePng(titled, { name: this.#name('png'), verdict, conditions, ground: bg, ink });
   }
 
   #name(ending) {
@@ -239,8 +284,12 @@ export class ExperimentsRoom {
     }
   }
 
-  /** One question at a time; what came meanwhile is asked about next. */
+  /** One question at a time; what came meanwhile is asked about next, and what came unseen on arrival. */
   async #ask() {
+    if (!this.#seen) {
+      this.#theme = null;
+      return;
+    }
     if (this.#asking) {
       this.#again = true;
       return;
@@ -250,12 +299,13 @@ export class ExperimentsRoom {
       this.#again = false;
       const theme = themeOf(this.#host.state);
       const view = await this.#see({ result: this.#result, beside: this.#beside?.record ?? null });
+      if (!this.#seen) break;
       if (view && !view.error) [this.#view, this.#theme] = [view, theme];
       else say(this.#alert, this.#ctx.t('experiments.failed'));
+      this.#drawView();
+      this.#drawState();
     } while (this.#again);
     this.#asking = false;
-    this.#drawView();
-    this.#drawState();
   }
 
   // ------------------------------------------------------------ what is seen
@@ -280,7 +330,7 @@ export class ExperimentsRoom {
     this.#bar.hidden = !running || !this.#progress;
     if (this.#progress) [this.#bar.max, this.#bar.value] = [this.#progress.of, this.#progress.done];
     const whole = Boolean(this.#view) && this.#view.charts.length > 0;
-    this.#tools.csv.disabled = !whole || this.#result?.kind !== 'sweep';
+    this.#tools.csv.disabled = !whole;
     this.#tools.json.disabled = !whole;
     this.#tools.png.disabled = !whole;
     this.#tools.open.disabled = running;
@@ -295,6 +345,13 @@ export class ExperimentsRoom {
     this.#from.replaceChildren(...(charts.length ? [this.#ctx.badge(this.#origin, this.#result), ' ', part] : []));
     this.#notes.replaceChildren(...this.#besideNotes(differ));
     this.#charts.show(charts);
+    // A figure that is made anew when the window changes takes the height of its place.
+    for (const { figure, summary } of charts) {
+      const plot = [...this.#plots.querySelectorAll('.sv-chart-plot')].find((each) => each.getAttribute('aria-label').endsWith(summary));
+      plot.style.height = `${figure.layout.height}px`;
+    }
+    // One cache that draft and target share, beside what a cache of few bits did here.
+    this.#picture.replaceChildren(...(charts.length && kindOf(this.#result) === 'quantisation' ? [quantspec(t)] : []));
     this.#numbers.replaceChildren(...(table ? this.#table(table) : []));
     say(this.#conditions, conditions);
   }

@@ -1,6 +1,9 @@
 /** What can be set in the Lab; the address holds it all. */
 
-export const ROOMS = Object.freeze(['formula', 'law', 'experiments']);
+export const ROOMS = Object.freeze(['formula', 'law', 'experiments', 'paged']);
+
+/** The recorded runs of the paged room (assets/paged), as RUNS in spec_viz/lab/paging.py. */
+export const RUNS = Object.freeze(['none', 'prompt_lookup', 'eagle3']);
 
 // A pass was measured over 1 … 16 tokens, so a round drafts 15 at most.
 export const MOST_DRAFTS = 15;
