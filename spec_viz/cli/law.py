@@ -9,6 +9,10 @@ from spec_viz.cli.terminal import command, known, load_model, show
 from spec_viz.models.catalogue import DEFAULT
 
 
+# Rounds in which a length chosen in hindsight shows.
+HINDSIGHT = 4000
+
+
 def add(commands: Any) -> None:
     """Offer `law`."""
     law = command(commands, "law", run_law, "the losslessness tests")
@@ -38,7 +42,9 @@ def run_law(options: argparse.Namespace) -> int:
         loaded = load_model(DEFAULT)
         tests += law_model.model_tests(loaded, options.rounds, options.drafter, options.rule)
     tests = law.family_wise(tests)
-    planted = [*law.planted(options.rounds), law_hindsight.sample_hindsight(tiny)] if options.planted else []
+    planted = (
+        [*law.planted(options.rounds), law_hindsight.sample_hindsight(max(tiny, HINDSIGHT))] if options.planted else []
+    )
     rows = [_law_row(test) for test in (*tests, *planted)]
     show(options, rows, "law")
     return 0 if all(test.passed for test in (*tests, *planted)) else 1

@@ -38,7 +38,7 @@ def test_a_mistake_is_one_sentence(arguments: list[str], sentence: str, capsys: 
 
 
 def test_law_fails_when_a_wrong_rule_is_planted(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["law", "--toy", "--planted", "--rounds", "2000", "--json"]) == 1
+    assert main(["law", "--toy", "--planted", "--rounds", "2000", "--drafter", "prompt_lookup", "--json"]) == 1
     rows = json.loads(capsys.readouterr().out)
     assert {row["test"] for row in rows if row["verdict"] == "FAIL"} == {
         row["test"] for row in rows if "planted" in row["test"]
