@@ -8,7 +8,6 @@ from typing import Any
 from spec_viz.cli.terminal import command, known, load_model, show
 from spec_viz.models.catalogue import DEFAULT
 
-
 # Rounds in which a length chosen in hindsight shows.
 HINDSIGHT = 4000
 
