@@ -7,6 +7,7 @@ token. Where the target has not been yet, the head's own last state stands in fo
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from math import exp, log
@@ -43,7 +44,7 @@ class Block(nn.Module):
         return states + cast(Tensor, self.mlp(self.post_attention_layernorm(states)))
 
 
-class Body(nn.Module):
+class Body(nn.Module, ABC):
     """A head's weights under their published names, and the four things its rollout asks of them.
 
     `reads` is how wide the target's states are as they are heard.
@@ -53,23 +54,23 @@ class Body(nn.Module):
     _rotary: LlamaRotaryEmbedding
 
     @property
+    @abstractmethod
     def attention(self) -> Attention:
         """The attention of its one layer."""
-        raise NotImplementedError
 
     def take_in(self, hidden: Tensor) -> Tensor:
         """The target's states (…, reads) as the layer's pairs take them, (…, d)."""
         return hidden
 
+    @abstractmethod
     def project(
         self, embedded: Tensor, states: Tensor, angles: tuple[Tensor, Tensor]
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Queries, keys and values of pairs of embeddings and states, both (B, n, d), and what the residual carries."""
-        raise NotImplementedError
 
+    @abstractmethod
     def finish(self, carried: Tensor, found: Tensor) -> Tensor:
         """The next states (B, n, d), from what the residual carries and what attention found."""
-        raise NotImplementedError
 
     def say(self, states: Tensor) -> Tensor:
         """What the output rows read of states (…, d)."""

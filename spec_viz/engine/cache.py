@@ -45,6 +45,10 @@ class GrowingLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
         self.length = end
         return self.keys[:, :, :end], self.values[:, :, :end]
 
+    def entries(self) -> tuple[Tensor, Tensor]:
+        """All keys and values up to the length, as a pass attends to them; a view, good until the next pass."""
+        return self.keys[:, :, : self.length], self.values[:, :, : self.length]
+
     def _grown(self, states: Tensor, end: int) -> Tensor:
         room = max(ROOM, 2 * states.shape[-2], -(-end // ROOM) * ROOM)
         grown = states.new_empty((*states.shape[:2], room, states.shape[-1]))

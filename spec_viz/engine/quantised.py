@@ -131,8 +131,14 @@ class QuantisedLayer(GrowingLayer):  # type: ignore[no-untyped-call]
 
     def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
         """Append (B, heads, n, head_dim) and return all keys and values up to the new length as they were stored."""
-        keys, values = super().update(self.form.write(key_states), self.form.write(value_states))
-        return self.form.read(keys, key_states.dtype), self.form.read(values, value_states.dtype)
+        self._dtype = key_states.dtype
+        super().update(self.form.write(key_states), self.form.write(value_states))
+        return self.entries()
+
+    def entries(self) -> tuple[Tensor, Tensor]:
+        """All keys and values as they were stored."""
+        keys, values = super().entries()
+        return self.form.read(keys, self._dtype), self.form.read(values, self._dtype)
 
 
 def new_quantised_cache(form: Form) -> Cache:

@@ -100,8 +100,7 @@ class CachedModel:
 
         At least one token must have been fed.
         """
-        held = list(growing(self._cache))[layer]
-        return held.keys[:, :, : held.length], held.values[:, :, : held.length]
+        return list(growing(self._cache))[layer].entries()
 
     # -------------------------------------------------------- the first layers alone (LayerSkip 2404.16710)
 

@@ -17,10 +17,9 @@ from itertools import takewhile, zip_longest
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
-from spec_viz.lab.metrics import summarise
+from spec_viz.lab.metrics import percentiles, summarise
 from spec_viz.lab.run import Request, Run, conditions, encode_prompt, end_tokens, start
 from spec_viz.models.catalogue import DRAFT
 from spec_viz.models.load import Loaded, load
@@ -291,7 +290,7 @@ def _ratio(timings: Sequence[Timing], method: str, other: str) -> str | None:
 def _spread(timings: Sequence[Timing]) -> str:
     """Percentiles over all runs of a run's mean milliseconds a token."""
     times = [1000 / timing.rate for timing in timings]
-    return " / ".join(f"{value:.1f}" for value in np.percentile(times, (50, 95, 99)))
+    return " / ".join(f"{value:.1f}" for value in percentiles(times))
 
 
 def _same(timings: Sequence[Timing], mine: Sequence[Timing], ends: set[int]) -> str | None:

@@ -17,7 +17,6 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Annotated, Any, Literal
 
-import numpy as np
 import torch
 from pydantic import ConfigDict, Field, TypeAdapter, with_config
 
@@ -31,7 +30,7 @@ from spec_viz.engine.schedule import ByBatchSize, Goodput, Schedule
 from spec_viz.engine.target import CachedModel
 from spec_viz.lab.batch import asked
 from spec_viz.lab.bench import SCHEMA, Question
-from spec_viz.lab.metrics import PARTS
+from spec_viz.lab.metrics import PARTS, PERCENTILES, percentiles
 from spec_viz.lab.run import Request, RequestError, conditions, encode_prompt, prepare
 from spec_viz.lab.sweep import (
     MOST_POINTS,
@@ -50,8 +49,6 @@ from spec_viz.models.load import Loaded
 PLAIN = "none"
 SYNTHETIC = RULES["synthetic"]
 CROSSING = "straight line in log2 B between the last batch where it is faster and the first where it is not"
-
-PERCENTILES = (50, 95, 99)
 
 Policy = Literal["fixed", "table", "goodput"]
 Table = list[list[int]]
@@ -535,14 +532,9 @@ def to_csv(result: Result) -> str:
     writer.writerow([*names, *(f"{part}_ms" for part in (*PARTS, "total")), *(f"p{at}" for at in PERCENTILES)])
     for sample in result.samples:
         parts = [round(sample.ms[part], 3) for part in (*PARTS, "total")]
-        spread = [round(each, 3) for each in spread_of(sample.users)]
+        spread = [round(each, 3) for each in percentiles(sample.users)]
         writer.writerow([*(getattr(sample, name) for name in names), *parts, *spread])
     return out.getvalue()
-
-
-def spread_of(users: Sequence[float]) -> tuple[float, ...]:
-    """p50, p95 and p99 of milliseconds a token."""
-    return tuple(float(each) for each in np.percentile(users, PERCENTILES))
 
 
 def samples_of(result: Mapping[str, Any]) -> list[Sample]:
@@ -564,7 +556,7 @@ def rows(result: Mapping[str, Any]) -> list[dict[str, Any]]:
             if not mine:  # stopped before it came
                 continue
             users = [ms for sample in mine for ms in sample.users]
-            p50, p95, p99 = (round(value, 1) for value in spread_of(users))
+            p50, p95, p99 = (round(value, 1) for value in percentiles(users))
             ratios = [sample.ratio for sample in mine]
             judged = sum(sample.judged for sample in mine)
             table.append(

@@ -27,7 +27,7 @@ from spec_viz.engine.proposal import NOTHING, Needs, Seen
 from spec_viz.engine.target import CachedModel
 from spec_viz.engine.trace import Trace
 from spec_viz.lab.bench import SCHEMA, Question
-from spec_viz.lab.metrics import summarise
+from spec_viz.lab.metrics import percentiles, summarise
 from spec_viz.lab.run import Request, RequestError, Run, check, conditions, encode_prompt, encoder, prepare
 from spec_viz.lab.sweep import Amount, Choice, Count, Finish, Name, Positive, Progress, ResultError, read_as
 from spec_viz.models.load import Loaded
@@ -443,5 +443,5 @@ def to_csv(result: Result) -> str:
 
 def spread(times: Sequence[float]) -> tuple[float, float, float]:
     """p50, p95 and p99 of milliseconds."""
-    p50, p95, p99 = (round(float(each), 3) for each in np.percentile(times, (50, 95, 99)))
+    p50, p95, p99 = (round(each, 3) for each in percentiles(times))
     return p50, p95, p99

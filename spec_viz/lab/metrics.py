@@ -17,6 +17,7 @@ from spec_viz.engine.trace import Round, Trace
 from spec_viz.lab import theory
 
 PARTS = ("propose", "verify", "judge", "rollback")
+PERCENTILES = (50, 95, 99)
 _SAME_CONDITIONS = ("target", "device", "device_name", "dtype", "threads")
 
 
@@ -377,8 +378,13 @@ def _times(rounds: Sequence[Round]) -> dict[str, Spread]:
 
 
 def _spread(values: Sequence[float]) -> Spread:
-    p50, p95, p99 = (float(value) for value in np.percentile(values, (50, 95, 99)))
-    return Spread(sum(values), sum(values) / len(values), p50, p95, p99)
+    return Spread(sum(values), sum(values) / len(values), *percentiles(values))
+
+
+def percentiles(values: Sequence[float]) -> tuple[float, float, float]:
+    """p50, p95 and p99."""
+    p50, p95, p99 = (float(value) for value in np.percentile(values, PERCENTILES))
+    return p50, p95, p99
 
 
 def _costs(ms: dict[str, Spread], plain: dict[str, Spread], drafted: int, rounds: int) -> Costs | None:

@@ -36,7 +36,7 @@ from spec_viz.engine.quantised import WIDTHS, Form, Width, kv_bytes_of, new_quan
 from spec_viz.engine.target import CachedModel
 from spec_viz.engine.trace import Round, Trace
 from spec_viz.lab.bench import SCHEMA, Question
-from spec_viz.lab.metrics import summarise
+from spec_viz.lab.metrics import PERCENTILES, percentiles, summarise
 from spec_viz.lab.run import Request, RequestError, check, conditions, encode_prompt, end_tokens, start
 from spec_viz.lab.sweep import WARM_TOKENS, Amount, Choice, Count, Finish, Name, Positive, Progress
 from spec_viz.models.load import SMALL, Loaded
@@ -49,7 +49,6 @@ LOUD_VECTORS = 1000
 
 What = Literal["keys", "values", "loud"]
 Times = tuple[Positive, Positive, Positive]
-PERCENTILES = (50, 95, 99)
 
 
 # ---------------------------------------------------------------- declaring
@@ -541,7 +540,7 @@ def _pass(target: CachedModel, tokens: Sequence[int]) -> float:
 
 
 def _spread(times: Sequence[float]) -> Times:
-    p50, p95, p99 = (round(float(each), 4) for each in np.percentile(times, PERCENTILES))
+    p50, p95, p99 = (round(each, 4) for each in percentiles(times))
     return p50, p95, p99
 
 

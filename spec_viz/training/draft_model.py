@@ -14,7 +14,7 @@ from transformers import LlamaConfig, LlamaModel
 from spec_viz.training.batches import Batch
 from spec_viz.training.fit import Course
 from spec_viz.training.lesson import Marks, mark, prepare, take
-from spec_viz.training.recipe import Recipe, Workshop, llama
+from spec_viz.training.recipe import Recipe, Workshop, llama, small_llama
 from spec_viz.training.vocabulary import DraftVocabulary
 
 # Four ninths of SmolLM2's width: its output matrix is then a tenth of the target's work.
@@ -26,22 +26,13 @@ def small_config(target: LlamaConfig) -> LlamaConfig:
     """A Llama of few heads and layers, with the target's vocabulary and heads of the target's size."""
     head_dim = target.hidden_size // target.num_attention_heads
     heads = min(HEADS, target.num_attention_heads // 2)
-    width = heads * head_dim
-    return LlamaConfig(
-        vocab_size=target.vocab_size,
-        hidden_size=width,
-        intermediate_size=3 * width,
-        num_hidden_layers=LAYERS,
-        num_attention_heads=heads,
-        num_key_value_heads=max(1, heads // 2),
+    return small_llama(
+        target,
+        width=heads * head_dim,
+        layers=LAYERS,
+        heads=heads,
+        groups=max(1, heads // 2),
         head_dim=head_dim,
-        max_position_embeddings=target.max_position_embeddings,
-        rms_norm_eps=target.rms_norm_eps,
-        rope_parameters=target.rope_parameters,
-        bos_token_id=target.bos_token_id,
-        eos_token_id=target.eos_token_id,
-        pad_token_id=target.pad_token_id,
-        tie_word_embeddings=False,
     )
 
 

@@ -19,7 +19,7 @@ from spec_viz.training.batches import Batch, batches
 from spec_viz.training.features import fused_layers
 from spec_viz.training.fit import Course
 from spec_viz.training.lesson import Marks, mark, prepare, take
-from spec_viz.training.recipe import MEASURED, Recipe, Workshop, llama, maps
+from spec_viz.training.recipe import MEASURED, Recipe, Workshop, llama, maps, small_llama
 from spec_viz.training.vocabulary import DraftVocabulary
 
 # What a step counts against the one before it.
@@ -30,22 +30,13 @@ WIDTH, LAYERS = 288, 2
 
 def asking_config(target: LlamaConfig) -> LlamaConfig:
     """A small Llama whose queries fit the target's keys, at the target's rotary angles."""
-    width = min(WIDTH, target.hidden_size // 2)
-    return LlamaConfig(
-        vocab_size=target.vocab_size,
-        hidden_size=width,
-        intermediate_size=3 * width,
-        num_hidden_layers=LAYERS,
-        num_attention_heads=target.num_attention_heads,
-        num_key_value_heads=target.num_key_value_heads,
+    return small_llama(
+        target,
+        width=min(WIDTH, target.hidden_size // 2),
+        layers=LAYERS,
+        heads=target.num_attention_heads,
+        groups=target.num_key_value_heads,
         head_dim=target.head_dim,
-        max_position_embeddings=target.max_position_embeddings,
-        rms_norm_eps=target.rms_norm_eps,
-        rope_parameters=target.rope_parameters,
-        bos_token_id=target.bos_token_id,
-        eos_token_id=target.eos_token_id,
-        pad_token_id=target.pad_token_id,
-        tie_word_embeddings=False,
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from transformers import LlamaConfig
 
 from spec_viz.drafters.head import embedding_rows, output_rows
 from spec_viz.models.load import Loaded
@@ -64,6 +65,28 @@ class Recipe:
     keep: Callable[[Workshop, Any], tuple[dict[str, Any], dict[str, Tensor]]]
     int8: Callable[[str], bool] = lambda _name: False
     papers: tuple[str, ...] = ()
+
+
+def small_llama(
+    target: LlamaConfig, *, width: int, layers: int, heads: int, groups: int | None, head_dim: int | None
+) -> LlamaConfig:
+    """The config of a small Llama of these sizes, with the target's vocabulary, angles and ends of text."""
+    return LlamaConfig(
+        vocab_size=target.vocab_size,
+        hidden_size=width,
+        intermediate_size=3 * width,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=groups,
+        head_dim=head_dim,
+        max_position_embeddings=target.max_position_embeddings,
+        rms_norm_eps=target.rms_norm_eps,
+        rope_parameters=target.rope_parameters,
+        bos_token_id=target.bos_token_id,
+        eos_token_id=target.eos_token_id,
+        pad_token_id=target.pad_token_id,
+        tie_word_embeddings=False,
+    )
 
 
 def llama(config: Any) -> dict[str, Any]:

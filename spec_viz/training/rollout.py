@@ -6,6 +6,7 @@ attends as it will when it drafts: to the true pairs up to t, and to its own ear
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -26,7 +27,7 @@ class Steps:
     values: list[Tensor]
 
 
-class RolloutLearner(nn.Module):
+class RolloutLearner(nn.Module, ABC):
     """A head between the frozen tables it reads through: the target's embedding (V, d) and output rows (Vd, d).
 
     `decay` is what a step counts against the one before it.
@@ -41,9 +42,9 @@ class RolloutLearner(nn.Module):
         self._vocabulary = vocabulary
         self._embedding, self._output = embedding, output
 
+    @abstractmethod
     def features(self, batch: Batch) -> Tensor:
         """The target's states (B, n, d), as the head's pairs take them."""
-        raise NotImplementedError
 
     def judge(self, lesson: Lesson, step: int, states: Tensor) -> tuple[Tensor, Tensor]:
         """The loss of a step's states (B, a, d), summed, and its row of rates as `mark` gives them."""

@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from spec_viz.lab.concurrency import PLAIN, Mode, Result, Sample, crossings, rows, spread_of
+from spec_viz.lab.concurrency import PLAIN, Mode, Result, Sample, crossings, rows
+from spec_viz.lab.metrics import percentiles
 from spec_viz.ui.charts import Chart, Figure
 from spec_viz.ui.experiment_pen import MOST_LINES, PALE, SYMBOLS, Pen, even, frame, short, trace
 from spec_viz.ui.lanes import EVEN
@@ -146,7 +147,7 @@ def _by_batch(key: str, axis: str, lines: Sequence[Line], pen: Pen, value: Value
         style: Figure = {"color": pen.colour(place), "width": 1.5 if pale else 2.5}
         if mode.drafter == PLAIN:
             style |= {"color": pen.paint.muted, "dash": "dot"}
-        spreads = {batch: spread_of([each for s in mine for each in value(s)]) for batch, mine in by_batch.items()}
+        spreads = {batch: percentiles([each for s in mine for each in value(s)]) for batch, mine in by_batch.items()}
         name = _name(mode, pen)
         name = pen.t("experiments.beside.name", name=name) if pale else name
         told = {batch: _told(spread, whole, percent, pen) for batch, spread in spreads.items()}

@@ -197,3 +197,15 @@ def test_a_seed_gives_the_quantised_target_s_own_text_at_a_temperature_too() -> 
         written(Form(2), prompt, NoDrafter(), **warm) != run(prompt, NoDrafter(), **warm).output
         for prompt in prompts(3)
     )
+
+
+@pytest.mark.parametrize("form", [Form(4), Form(3, rotated=True)])
+def test_who_looks_into_the_cache_sees_what_a_pass_attends_to(form: Form) -> None:
+    layer = QuantisedLayer(form)
+    vectors = torch.randn(2, 1, 2, 5, 16, generator=torch.Generator().manual_seed(3))
+    attended = layer.update(vectors[0], vectors[1])
+    for seen, told in zip(layer.entries(), attended, strict=True):
+        assert torch.equal(seen, told)
+    layer.crop(-2)
+    for seen, told in zip(layer.entries(), attended, strict=True):
+        assert torch.equal(seen, told[:, :, :3])
