@@ -89,6 +89,7 @@ def run_train_head(options: argparse.Namespace) -> int:
     from spec_viz.models.heads import HEADS
     from spec_viz.models.weights import cache_folder
     from spec_viz.training.features import Corpus
+    from spec_viz.training.fit import quick_dtype
     from spec_viz.training.recipe import Workshop
     from spec_viz.training.shards import CORPUS
     from spec_viz.training.smoke import toy_corpus, toy_target
@@ -99,7 +100,8 @@ def run_train_head(options: argparse.Namespace) -> int:
             data, out_ = place / "corpus", options.out or place / options.name
             toy_corpus(loaded, data)
         else:
-            place, loaded = options.work or cache_folder() / "training", load_model(DEFAULT, "bfloat16")
+            dtype = str(quick_dtype()).removeprefix("torch.")
+            place, loaded = options.work or cache_folder() / "training", load_model(DEFAULT, dtype)
             data, out_ = options.data or CORPUS, options.out or HEADS / options.name
         corpus = Corpus(data, place / "features", options.shards)
         return _train_head(options, Workshop(loaded, corpus), out_, place)

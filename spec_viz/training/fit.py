@@ -99,6 +99,15 @@ def fit(
     return progress
 
 
+def quick_dtype() -> torch.dtype:
+    """What this processor multiplies in at its best: bfloat16 where it has instructions for it, float32 elsewhere.
+
+    Without them bfloat16 is emulated: the target's features came at 53 ids a second instead of 230 (AVX2, one thread).
+    """
+    able = torch.cpu.get_capabilities()
+    return torch.bfloat16 if any(able.get(name) for name in ("avx512_bf16", "amx_bf16", "bf16")) else torch.float32
+
+
 def read_curve(folder: Path, points: int = 16) -> list[dict[str, Any]]:
     """The learning curve of a run: about so many lines of its log, evenly spaced, the last among them."""
     lines = [json.loads(line) for line in (folder / "log.jsonl").read_text(encoding="utf-8").splitlines()]
@@ -107,7 +116,7 @@ def read_curve(folder: Path, points: int = 16) -> list[dict[str, Any]]:
 
 
 def _learn(learner: Learner | nn.Module, optimiser: torch.optim.Optimizer, batch: Any) -> Marks:
-    with torch.autocast("cpu", torch.bfloat16):
+    with torch.autocast("cpu", torch.bfloat16, enabled=quick_dtype() == torch.bfloat16):
         marks: Marks = learner(batch)
     optimiser.zero_grad()
     marks.loss.backward()  # type: ignore[no-untyped-call]

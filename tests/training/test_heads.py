@@ -18,7 +18,7 @@ from spec_viz.models.load import Loaded
 from spec_viz.training.batches import batches, count_batches
 from spec_viz.training.bigram import count
 from spec_viz.training.features import Corpus, read_features, write_features
-from spec_viz.training.fit import Course, fit
+from spec_viz.training.fit import Course, fit, quick_dtype
 from spec_viz.training.heads import NAMES, RECIPES
 from spec_viz.training.recipe import Workshop
 from spec_viz.training.shards import read_shard
@@ -92,6 +92,28 @@ def test_a_run_that_was_stopped_ends_like_one_that_was_not(toy: tuple[Loaded, Co
     whole, parts = learned([], tmp_path / "whole"), learned([3, 5], tmp_path / "parts")
     for name, weight in whole.items():
         torch.testing.assert_close(parts[name], weight)
+
+
+@pytest.mark.parametrize(
+    ("able", "dtype"),
+    [({"avx2": True, "avx512_bf16": False}, torch.float32), ({"amx_bf16": True}, torch.bfloat16)],
+)
+def test_a_head_learns_in_what_the_processor_multiplies_in(
+    able: dict[str, bool],
+    dtype: torch.dtype,
+    toy: tuple[Loaded, Corpus],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Emulated bfloat16 made the same course four times as long on a processor without instructions for it."""
+    loaded, corpus = toy
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: able)
+    assert quick_dtype() == dtype
+    learner = RECIPES["medusa"].learner(Workshop(loaded, corpus))
+    seen = set[bool]()
+    learner.register_forward_pre_hook(lambda *_: seen.add(torch.is_autocast_enabled("cpu")))
+    fit(learner, corpus, tmp_path, replace(COURSE, epochs=1))
+    assert seen == {dtype == torch.bfloat16}
 
 
 def test_another_course_does_not_go_on_from_this_one_s_checkpoint(toy: tuple[Loaded, Corpus], tmp_path: Path) -> None:
