@@ -5,13 +5,13 @@ BIN := $(VENV)/bin
 
 export GRADIO_ANALYTICS_ENABLED := False
 
-.PHONY: run test law lint chromium weights clean
+.PHONY: run test law vllm vllm-test lint chromium weights clean
 
 run: $(VENV)/.run
 	$(BIN)/python app.py
 
 test: lint chromium weights
-	$(BIN)/pytest -m "not slow" --cov
+	$(BIN)/pytest -m "not slow and not server" --cov
 
 # Tests on the real model need it in the cache; where it cannot be had they are skipped and say so.
 weights: $(VENV)/.test
@@ -21,6 +21,13 @@ weights: $(VENV)/.test
 law: $(VENV)/.test
 	$(BIN)/python -m spec_viz law
 	$(BIN)/pytest -m slow tests/law
+
+# A real vLLM on the processor, in an environment of its own in the cache folder (about 4 GB), and tests against it.
+vllm: $(VENV)/.run
+	$(BIN)/python -m spec_viz serve-local install
+
+vllm-test: vllm $(VENV)/.test
+	$(BIN)/pytest -m server tests/server
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .

@@ -25,7 +25,7 @@ PATIENCE = 300.0
 class ServerError(ValueError):
     """A server that cannot be asked, or answers what nobody understands; `key` names the visitor's sentence."""
 
-    def __init__(self, key: str, problem: str, **fields: Any) -> None:
+    def __init__(self, key: str, problem: str, /, **fields: Any) -> None:
         super().__init__(problem)
         self.key = key
         self.fields = fields
@@ -41,13 +41,18 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back: text and ids (None where the server does not send them), the arrivals, and vLLM's own metrics."""
+    """What came back: text and ids (None where the server does not send them), the arrivals, and vLLM's own metrics.
+
+    `prompt` are the ids that the server made of the question, `finish` its own word for why the answer ended.
+    """
 
     text: str
     ids: tuple[int, ...] | None
     arrivals: tuple[Arrival, ...]
     tokens: int
     metrics: dict[str, Any] | None
+    prompt: tuple[int, ...] | None = None
+    finish: str | None = None
 
     @property
     def after_first(self) -> tuple[int, float]:
@@ -81,7 +86,7 @@ class Server:
         texts: list[str] = []
         ids: list[int] | None = []
         arrivals: list[Arrival] = []
-        usage, metrics = 0, None
+        usage, metrics, asked, finish = 0, None, None, None
         with _told(self.address):
             stream = self._client.chat.completions.create(
                 model=self.model,
@@ -96,7 +101,10 @@ class Server:
                 if chunk.usage:
                     usage = chunk.usage.completion_tokens
                     metrics = (chunk.model_extra or {}).get("metrics")
+                # vLLM says the prompt's ids once, with the first chunk.
+                asked = asked or (chunk.model_extra or {}).get("prompt_token_ids")
                 for choice in chunk.choices:
+                    finish = choice.finish_reason or finish
                     told = (choice.model_extra or {}).get("token_ids")
                     if choice.delta.content or told:
                         texts.append(choice.delta.content or "")
@@ -109,6 +117,8 @@ class Server:
             tuple(arrivals),
             usage or sum(each.tokens for each in arrivals),
             metrics if isinstance(metrics, dict) else None,
+            tuple(asked) if asked else None,
+            finish,
         )
 
     def close(self) -> None:

@@ -1,9 +1,9 @@
 """What a vLLM server says of a request: its tokens, and step by step how many drafts it had and kept.
 
 As a program it starts a server and writes the recording that is read where none is at hand, of `ngram`, `draft_model`
-or `eagle3`; see `tests/server/vllm.py` for what SPECVIZ_VLLM names:
+or `eagle3`; `make vllm` builds what it is started in:
 
-    SPECVIZ_VLLM=… python -m tests.server.served NAME
+    python -m tests.server.served NAME
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,20 +24,12 @@ import httpx
 
 from spec_viz.content.presets import load_presets
 from spec_viz.models import heads
-from spec_viz.models.catalogue import DEFAULT, DRAFT
-from spec_viz.models.export import export
-from spec_viz.models.weights import fetch
+from spec_viz.serving.local import command, program, serving
 from spec_viz.training.prompts import TASKS, held_out_prompts
-from tests.server.vllm import FLAGS, program, serving
 
 RECORDED = Path(__file__).parent / "recorded"
-GAMMA = 4
 HEADS = ("draft_model", "eagle3")
-# How each is asked for in `--speculative-config`; a head's `model` is the folder it was written into.
-SPECULATIVE: dict[str, dict[str, Any]] = {
-    "ngram": {"method": "ngram", "num_speculative_tokens": GAMMA, "prompt_lookup_max": 3, "prompt_lookup_min": 1},
-    **{name: {"method": name, "model": "HEAD", "num_speculative_tokens": GAMMA} for name in HEADS},
-}
+MISSING = "NO SERVER WAS STARTED: there is no vLLM on this machine. `make vllm` builds one (about 4 GB)"
 # Tokens of an answer, and how many of the prompts are recorded.
 RECORDS = {"ngram": (48, 12), "draft_model": (64, 10), "eagle3": (64, 10)}
 # The default model's answers to these repeat a token at once: the earliest match has fewer tokens behind it than γ.
@@ -117,36 +109,22 @@ def digest(name: str) -> str | None:
     return hashlib.sha256((heads.HEADS / name / heads.WEIGHTS).read_bytes()).hexdigest()
 
 
-def speculative(name: str, scratch: Path) -> dict[str, Any]:
-    """The server's config; a head is written out first, where other programs can load it."""
-    config = SPECULATIVE[name]
-    if name == "draft_model":
-        return config | {"model": str(fetch(DRAFT))}
-    if name == "eagle3":
-        export(name, DEFAULT, scratch / name)
-        return config | {"model": str(scratch / name)}
-    return config
-
-
 def recorded(name: str) -> dict[str, Any]:
     """The recording: its conditions, and for each prompt the raw answer."""
     body: dict[str, Any] = json.loads((RECORDED / f"{name}.json").read_text(encoding="utf-8"))
     return body
 
 
-def record(name: str, vllm: str) -> None:
+def record(name: str) -> None:
     """Ask a server and write the recording."""
     tokens, count = RECORDS[name]
-    with ExitStack() as stack:
-        scratch = Path(stack.enter_context(TemporaryDirectory()))
-        server = stack.enter_context(serving(vllm, speculative(name, scratch), scratch / "log"))
-        version = httpx.get(f"{server}/version").raise_for_status().json()["version"]
+    with TemporaryDirectory() as scratch, serving(name, scratch=Path(scratch)) as practice:
+        version = httpx.get(f"{practice.address}/version").raise_for_status().json()["version"]
         asked = prompts(name)[:count]
-        answers = [{"prompt": prompt, "answer": ask(server, prompt, tokens)} for prompt in asked]
-    config = json.dumps(SPECULATIVE[name], separators=(",", ":"))
+        answers = [{"prompt": prompt, "answer": ask(practice.address, prompt, tokens)} for prompt in asked]
     conditions = {
         "vllm": version,
-        "flags": f"vllm serve MODEL {FLAGS} --speculative-config {config}",
+        "flags": shlex.join(command(name)),
         "head": digest(name),
         "max_tokens": tokens,
         "date": datetime.now(UTC).date().isoformat(),
@@ -157,7 +135,6 @@ def record(name: str, vllm: str) -> None:
 
 
 if __name__ == "__main__":
-    program_ = program()
-    if program_ is None or sys.argv[1:] not in [[name] for name in SPECULATIVE]:
+    if program() is None or sys.argv[1:] not in [[name] for name in RECORDS]:
         sys.exit(__doc__)
-    record(sys.argv[1], program_)
+    record(sys.argv[1])

@@ -2,7 +2,7 @@
 
 What is compared is the text, and per step how many tokens were drafted and kept: a head whose layout, positions or
 fused layers were read otherwise over there would keep less. The first test runs on recordings, the second starts a
-server; see `tests/server/vllm.py`.
+server, for which `make vllm` builds what it needs.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from spec_viz.models.catalogue import DEFAULT
 from spec_viz.models.heads import heads
 from spec_viz.models.load import Loaded, load
 from spec_viz.models.weights import is_cached
+from spec_viz.serving.local import GAMMA, program, serving
 from tests.server.compare import Comparison, compare, tell
-from tests.server.served import GAMMA, HEADS, RECORDS, Answer, ask, digest, prompts, read, recorded, speculative
-from tests.server.vllm import MISSING, program, serving
+from tests.server.served import HEADS, MISSING, RECORDS, Answer, ask, digest, prompts, read, recorded
 
 pytestmark = [
     pytest.mark.skipif(not is_cached(DEFAULT), reason="the default model is not in the cache"),
@@ -67,9 +67,7 @@ def test_the_recorded_server_kept_what_ours_keeps(
 def test_a_running_server_keeps_what_ours_keeps(
     name: str, loaded: Loaded, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    vllm = program()
-    assert vllm is not None
     tokens, _ = RECORDS[name]
-    with serving(vllm, speculative(name, tmp_path), tmp_path / "log") as server:
-        answers = [read(ask(server, prompt, tokens)) for prompt in prompts(name)]
+    with serving(name, scratch=tmp_path) as practice:
+        answers = [read(ask(practice.address, prompt, tokens)) for prompt in prompts(name)]
     tell(capsys, f"{name}, the server", compare_all(loaded, name, answers, tokens))

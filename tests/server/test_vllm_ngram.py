@@ -1,7 +1,7 @@
 """Our `ngram` against vLLM's own proposer on a real server: per step, how many tokens were drafted and kept.
 
-The first test runs on a recording, the second starts a server; see `tests/server/vllm.py`. Its prompts are those of
-SPECVIZ_QUESTIONS (a file as Spec-Bench has it: one JSON object a line, with `turns`) or, without it, the presets'.
+The first test runs on a recording, the second starts a server; `make vllm` builds what it needs. Its prompts are those
+of SPECVIZ_QUESTIONS (a file as Spec-Bench has it: one JSON object a line, with `turns`) or, without it, the presets'.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import pytest
 from spec_viz.lab.run import Request
 from spec_viz.models.load import Loaded, load
 from spec_viz.models.weights import is_cached
+from spec_viz.serving.local import GAMMA, program, serving
 from tests.server.compare import compare, tell
-from tests.server.served import GAMMA, ask, prompts, read, recorded, speculative
-from tests.server.vllm import MISSING, program, serving
+from tests.server.served import MISSING, ask, prompts, read, recorded
 
 pytestmark = pytest.mark.skipif(not is_cached("smollm2-135m"), reason="the default model is not in the cache")
 
@@ -50,10 +50,8 @@ def test_every_step_drafts_and_keeps_what_the_recorded_server_did(
 def test_every_step_drafts_and_keeps_what_a_running_server_does(
     loaded: Loaded, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    vllm = program()
-    assert vllm is not None
-    with serving(vllm, speculative("ngram", tmp_path), tmp_path / "log") as server:
-        answers = [(prompt, read(ask(server, prompt, NEW_TOKENS))) for prompt in prompts("ngram")]
+    with serving("ngram", scratch=tmp_path) as practice:
+        answers = [(prompt, read(ask(practice.address, prompt, NEW_TOKENS))) for prompt in prompts("ngram")]
     compared = [compare(loaded, request_of(prompt, NEW_TOKENS), answer) for prompt, answer in answers]
     assert len(compared) >= 10
     assert sum(one.steps for one in compared) > 100

@@ -1,0 +1,160 @@
+"""`serve-local`, `serve-watch` and `record-served`: a real vLLM server started, watched and recorded."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from spec_viz.cli.terminal import command, err, out, show, signals
+
+if TYPE_CHECKING:
+    from spec_viz.lab.metrics import Ratio
+    from spec_viz.serving.counters import Window
+    from spec_viz.serving.saved import Saved
+
+METHODS = ("baseline", "ngram", "draft_model", "eagle3")
+
+
+def add(commands: Any) -> None:
+    """Offer the three."""
+    local = command(commands, "serve-local", run_local, "a real vLLM on this machine's processor, to practise with")
+    local.add_argument("action", choices=("install", "start", "remove"))
+    local.add_argument("method", nargs="?", default="ngram", choices=METHODS, metavar="METHOD", help=", ".join(METHODS))
+    local.add_argument("--port", type=int, default=8000, help="of 127.0.0.1")
+
+    watch = command(commands, "serve-watch", run_watch, "what a running server's counters say, look after look")
+    watch.add_argument("url", metavar="URL", help="such as http://127.0.0.1:8000")
+    watch.add_argument("--every", type=float, default=5.0, metavar="SECONDS", help="from one look to the next")
+    watch.add_argument("--times", type=int, default=120, help="looks, after which it ends")
+
+    record = command(commands, "record-served", run_record, "start servers, ask held-out prompts, keep what they said")
+    record.add_argument("methods", nargs="*", metavar="METHOD", help="all of them otherwise: " + ", ".join(METHODS))
+    record.add_argument("--out", type=Path, metavar="DIR", help="assets/served otherwise")
+    record.add_argument("--note", default="", help="what else ran on the machine, said in the file")
+
+
+def run_local(options: argparse.Namespace) -> int:
+    """Build the environment, start a server in it until Ctrl-C, or take the environment away."""
+    from spec_viz.serving import local
+
+    if options.action == "install":
+        vllm = local.install(_hear)
+        print(json.dumps({"vllm": str(vllm)}) if options.json else vllm)
+        return 0
+    if options.action == "remove":
+        removed = local.remove()
+        if options.json:
+            print(json.dumps({"removed": removed}))
+        else:
+            out.print(f"removed {local.place()}" if removed else f"nothing in {local.place()}")
+        return 0
+    if not 1 <= options.port <= 65535:
+        raise ValueError("--port takes 1 to 65535.")
+    with signals() as stopped, tempfile.TemporaryDirectory() as scratch:
+        _hear(f"vLLM {local.VERSION}, {options.method}, comes up: one or two minutes. Ctrl-C ends it.")
+        with local.serving(
+            options.method, port=options.port, scratch=Path(scratch), stop=lambda: bool(stopped)
+        ) as practice:
+            told = {"address": practice.address, "method": practice.method, "log": str(practice.log)}
+            print(json.dumps(told) if options.json else practice.address, flush=True)
+            while not stopped and practice.is_up:
+                time.sleep(0.2)
+            if not stopped:
+                err.print("The server ended by itself.", style="red")
+                return 1
+    return 0
+
+
+def run_watch(options: argparse.Namespace) -> int:
+    """A line a look; the exit code 0 also where Ctrl-C ended it."""
+    if not 0.1 <= options.every <= 3600 or not 1 <= options.times <= 100_000:
+        raise ValueError("--every takes 0.1 to 3600 seconds, --times 1 to 100000 looks.")
+    with signals() as stopped:
+        # The import alone takes long enough to be interrupted.
+        from spec_viz.serving.counters import between, scrape
+
+        before = scrape(options.url)
+        for number in range(options.times):
+            ends = time.monotonic() + options.every
+            while not stopped and (left := ends - time.monotonic()) > 0:
+                time.sleep(min(left, 0.1))
+            if stopped:
+                break
+            after = scrape(options.url)
+            row = _row(between(before, after))
+            before = after
+            print(json.dumps(row) if options.json else _line(row, heading=number % 20 == 0), flush=True)
+    return 0
+
+
+def _row(window: Window) -> dict[str, Any]:
+    counts = window.speculation
+    row: dict[str, Any] = {
+        "seconds": round(window.seconds, 2),
+        "tokens": window.generated,
+        "tokens/s": _value(window.throughput, 1),
+        "τ": _value(window.tau, 2),
+        "drafts": None if counts is None else counts.drafts,
+        "length": None if counts is None else _value(counts.length, 2),
+        "rate": None if counts is None else _value(counts.rate, 3),
+        "by position": None if counts is None else [_value(ratio, 3) for ratio in counts.positions],
+    }
+    return row
+
+
+def _line(row: dict[str, Any], heading: bool) -> str:
+    def text(value: Any) -> str:
+        if isinstance(value, list):
+            return " ".join("–" if each is None else f"{each:.3f}" for each in value)
+        return "–" if value is None else str(value)
+
+    line = "  ".join(f"{text(value):>{max(len(name), 8)}}" for name, value in row.items())
+    names = "  ".join(f"{name:>{max(len(name), 8)}}" for name in row)
+    return f"{names}\n{line}" if heading else line
+
+
+def _value(ratio: Ratio | None, digits: int) -> float | None:
+    return None if ratio is None or ratio.value is None else round(ratio.value, digits)
+
+
+def run_record(options: argparse.Namespace) -> int:
+    """A file a method, and a table of what they hold."""
+    from spec_viz.cli.terminal import known
+    from spec_viz.serving import saved
+    from spec_viz.serving.record import record
+    from spec_viz.training.prompts import TASKS, held_out_prompts
+
+    known("method", options.methods, METHODS)
+    folder = options.out or saved.SERVED
+    folder.mkdir(parents=True, exist_ok=True)
+    questions = held_out_prompts(TASKS, 2)[:10]
+    rows: list[dict[str, Any]] = []
+    for method in options.methods or METHODS:
+        run = record(method, questions, options.note, _hear)
+        saved.write(run, folder / f"{method}.json")
+        rows += _saved_rows(run)
+    return show(options, rows, "recorded")
+
+
+def _saved_rows(run: Saved) -> Sequence[dict[str, Any]]:
+    rows = []
+    for each in run.passes:
+        row, latency = _row(each.window), each.latency
+        del row["seconds"], row["drafts"]
+        rows.append(
+            {"method": run.method, "side by side": each.concurrency}
+            | row
+            | {"tokens/s": _value(latency.throughput, 1)}
+            | {"TTFT p50 ms": latency.first and round(latency.first.p50, 1)}
+            | {"TPOT p50 ms": latency.token and round(latency.token.p50, 1)}
+        )
+    return rows
+
+
+def _hear(what: str) -> None:
+    err.print(what)
