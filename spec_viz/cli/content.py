@@ -18,7 +18,12 @@ from spec_viz.models.catalogue import DEFAULT
 def add(commands: Any) -> None:
     """Offer both."""
     record = command(commands, "record", run_record, "make the recorded runs of presets and lessons again")
-    record.add_argument("names", nargs="*", metavar="NAME", help="only these presets and lessons (a lesson's folder)")
+    record.add_argument(
+        "names",
+        nargs="*",
+        metavar="NAME",
+        help="only these presets and lessons (a lesson's folder), or one recording of a lesson as LESSON/RECORDING",
+    )
 
     paging = command(commands, "record-paging", run_record_paging, "make the recorded batches of the paged cache again")
     paging.add_argument("--out", type=Path, default=ASSETS / "paged", metavar="DIR")
@@ -37,19 +42,26 @@ def run_record(options: argparse.Namespace) -> int:
 
     presets = {preset.name: preset for preset in load_presets()}
     folders = {folder.name: folder for folder in lesson_folders(hidden=True)}
-    names = options.names or [*presets, *folders]
-    if unknown := [name for name in names if name not in presets and name not in folders]:
+    wanted: dict[str, list[str]] = {}
+    for name in options.names or [*presets, *folders]:
+        whole, _, part = name.partition("/")
+        wanted.setdefault(whole, []).extend([part] if part else [])
+    if unknown := [name for name in wanted if name not in presets and name not in folders]:
         raise ValueError(f"no preset or lesson is called {', '.join(unknown)}")
     # Read before anything runs: a slip in a file should not cost the minutes of the recording.
-    lessons = {name: load_lesson(folders[name]) for name in names if name in folders}
+    lessons = {name: load_lesson(folders[name]) for name in wanted if name in folders}
+    for name, lesson in lessons.items():
+        known = {*lesson.structure.traces, *lesson.structure.results}
+        if unknown := [part for part in wanted[name] if part not in known]:
+            raise ValueError(f"{name} records nothing called {', '.join(unknown)}")
     loaded = load_model(DEFAULT)
     problems: list[str] = []
-    for name in tqdm(names, file=sys.stderr):
+    for name, parts in tqdm(wanted.items(), file=sys.stderr):
         if name in presets:
             record(loaded, presets[name])
             problems += presets[name].problems()
         else:
-            record_lesson(loaded, lessons[name])
+            record_lesson(loaded, lessons[name], parts or None)
             problems += check.problems(lessons[name])
     return report_problems(options, problems)
 

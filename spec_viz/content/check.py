@@ -9,22 +9,32 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
+from html import unescape
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from spec_viz.content.claims import ClaimError
+from spec_viz.content.experiments import ExperimentRecipe, departs
 from spec_viz.content.expressions import constants, evaluate
 from spec_viz.content.figures import (
     PARTS,
     Cache,
+    Calibration,
+    Command,
     Cost,
     Drag,
+    Experiment,
     Figure,
+    Growth,
+    Here,
     Proof,
     Quiz,
     Race,
+    Reported,
     Reroll,
+    Served,
+    Slots,
     Survey,
     Tiles,
     traces_of,
@@ -34,6 +44,7 @@ from spec_viz.content.lessons import LANGUAGES, Lesson, LessonError, Question, S
 from spec_viz.content.live import live_problems
 from spec_viz.content.markup import LINKS, Link, Rendered, render, typed_numbers
 from spec_viz.content.record import recipe_request
+from spec_viz.content.served import Server, faults, keys_of, trace_of
 from spec_viz.engine.trace import Node, Round, Trace
 from spec_viz.lab.run import Request, RequestError, check
 from spec_viz.models.load import Loaded
@@ -46,6 +57,7 @@ SLOTS = ("target", "drafter")
 ROUNDING = 1e-4
 
 _TILE = re.compile(r"^(\d+)\.(\d+|emitted)$")
+_KEY = re.compile(r"(?:<p>)?<code>(.+?)</code>")
 
 
 def check_lessons(root: Path = LESSONS, loaded: Loaded | None = None) -> list[str]:
@@ -120,6 +132,14 @@ def _other(trace: Trace, request: Request, target: str) -> list[str]:
 
 def _stale_result(lesson: Lesson, name: str, result: dict[str, Any]) -> Iterator[str]:
     recipe = lesson.structure.results[name]
+    if isinstance(recipe, ExperimentRecipe):
+        try:
+            other = departs(recipe, result)
+        except ValueError as error:
+            yield f"result {name}: its recipe cannot be run: {error}"
+            return
+        yield from (f"result {name}: the recorded result has another {key}; record it again" for key in other)
+        return
     told = result.get("conditions", {})
     has = {
         "kind": result.get("kind"),
@@ -151,13 +171,16 @@ def _figure_problems(lesson: Lesson, step: Step) -> Iterator[str]:
 
 
 def _faults(lesson: Lesson, figure: Figure) -> Iterator[str]:
+    if isinstance(figure, Server):
+        yield from faults(figure)
+        return
     missing = [name for name in traces_of(figure) if name not in lesson.bundles]
     if missing:
         yield from (f"names the trace {name}, which lesson.yaml does not declare" for name in missing)
         return
     bundle = lesson.bundles[traces_of(figure)[0]] if traces_of(figure) else ()
     match figure:
-        case Cost(result=name) if name not in lesson.results:
+        case Cost(result=name) | Experiment(result=name) if name not in lesson.results:
             yield f"names the result {name}, which lesson.yaml does not declare"
         case Tiles(rounds=span) | Cache(rounds=span) if span is not None:
             if not span[0] <= span[1] < len(bundle[0].rounds):
@@ -172,13 +195,19 @@ def _faults(lesson: Lesson, figure: Figure) -> Iterator[str]:
             round_ = _round(bundle[0], number)
             if round_ is None or not round_.nodes:
                 yield f"names round {number}, which drafts nothing"
+        case Slots(round=number) if not _tells(_round(bundle[0], number), "candidates"):
+            yield f"names round {number}, whose drafts tell no candidates of their slots"
+        case Growth(round=number) if not _tells(_round(bundle[0], number), "dropped"):
+            yield f"names round {number}, which grew no dynamic tree"
+        case Calibration() if not any(_tells(round_, "survival") for round_ in bundle[0].rounds):
+            yield "needs a trace whose drafts tell how likely they are to survive"
         case Drag(p=p, q=q, labels=labels):
             if not len(p) == len(q) == len(labels):
                 yield "has p, q and labels of different lengths"
             for name, law in (("p", p), ("q", q)):
                 if abs(sum(law) - 1) > ROUNDING:
                     yield f"has a law {name} that adds up to {sum(law):.4g}"
-        case Race() if len(bundle) < 2:
+        case Race() | Here() if len(bundle) < 2:
             yield "needs a baseline: set race: true in the trace's recipe"
         case Survey() if not lesson.structure.survey:
             yield "has no questions: list them as survey: in lesson.yaml"
@@ -193,6 +222,11 @@ def _round(trace: Trace, number: int) -> Round | None:
 def _node(trace: Trace, number: int, index: int) -> Node | None:
     round_ = _round(trace, number)
     return round_.nodes[index] if round_ and index < len(round_.nodes) else None
+
+
+def _tells(round_: Round | None, name: str) -> bool:
+    """Whether the first draft of a round gives this reason."""
+    return round_ is not None and bool(round_.nodes) and name in (round_.nodes[0].why or {})
 
 
 def _whole(node: Node) -> bool:
@@ -240,6 +274,22 @@ def _step_problems(lesson: Lesson, language: str, step: Step) -> Iterator[str]:
             yield f"nothing asks for the section {heading!r}"
         elif heading in wanted and sections[heading]:
             yield from _section_problems(lesson, language, step, heading)
+    if isinstance(step.figure, Command | Reported) and not list(faults(step.figure)):
+        yield from _key_problems(lesson, language, step, keys_of(step.figure))
+
+
+def _key_problems(lesson: Lesson, language: str, step: Step, keys: Sequence[str]) -> Iterator[str]:
+    """The section `keys` is a list whose items each begin with one of the figure's keys as code."""
+    try:
+        items = lesson.section(language, step, "keys", with_options=True).options
+    except ClaimError:
+        return  # said where the section is read
+    for item in items:
+        found = _KEY.match(item)
+        if found is None:
+            yield f"an item of 'keys' begins with no key as code: {item[:40]}"
+        elif unescape(found[1]) not in keys:
+            yield f"'keys' explains {unescape(found[1])}, which the figure does not show"
 
 
 def _missing(heading: str) -> str:
@@ -258,7 +308,7 @@ def _questions(lesson: Lesson) -> Iterator[tuple[str, Question]]:
 def _section_problems(lesson: Lesson, language: str, step: Step, heading: str) -> Iterator[str]:
     source = lesson.words[language].sections[step.id][heading]
     choice = heading == "ask" and step.ask is not None and step.ask.kind == "choice"
-    bundle = lesson.bundles.get(traces_of(step.figure)[0]) if traces_of(step.figure) else None
+    bundle = _drawn(lesson, step.figure)
     try:
         rendered = lesson.section(language, step, heading, with_options=choice)
         if choice:
@@ -269,6 +319,14 @@ def _section_problems(lesson: Lesson, language: str, step: Step, heading: str) -
     yield from _rendered_problems(lesson, source, rendered, bundle)
     if not heading and rendered.words > MAX_WORDS[language]:
         yield f"has {rendered.words} words, more than the {MAX_WORDS[language]} one idea takes"
+
+
+def _drawn(lesson: Lesson, figure: Figure) -> Sequence[Trace] | None:
+    """The traces whose tiles the words may point at."""
+    if isinstance(figure, Served):
+        trace = trace_of(figure)
+        return None if trace is None else (trace,)
+    return lesson.bundles.get(traces_of(figure)[0]) if traces_of(figure) else None
 
 
 def _option_problems(rendered: Rendered, answer: float | None) -> Iterator[str]:

@@ -11,6 +11,8 @@ Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
 Index = Annotated[int, Field(ge=0)]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Span = tuple[Index, Index]
+# Beside the method's name, which always stands first.
+FamilyColumn = Literal["reads", "order", "parameters", "c", "slots", "alpha", "tau", "speedup", "published"]
 Law = Annotated[tuple[Share, ...], Field(min_length=2, max_length=5)]
 
 
@@ -45,6 +47,15 @@ class Cost:
 
     kind: Literal["cost"]
     result: Name
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """A recorded experiment as the Lab draws it; `charts` names those of its charts that are shown, all when empty."""
+
+    kind: Literal["experiment"]
+    result: Name
+    charts: tuple[Name, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +106,53 @@ class Anatomy:
 
 
 @dataclass(frozen=True, slots=True)
+class Family:
+    """The table of drafters that learn from the target; all methods and columns where none are named.
+
+    `sort` is the column it begins sorted by, the largest first; otherwise it stands in the order in which ideas came.
+    """
+
+    kind: Literal["family"]
+    methods: tuple[Name, ...] = ()
+    columns: tuple[FamilyColumn, ...] = ()
+    sort: FamilyColumn | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """What each slot of a parallel draft held, side by side, and which first choices do not go together."""
+
+    kind: Literal["slots"]
+    trace: Name
+    round: Index
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """A dynamic tree as it grew in one round, and what the rerank kept of it."""
+
+    kind: Literal["grown"]
+    trace: Name
+    round: Index
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """How likely a run's drafts were said to survive, against how many did."""
+
+    kind: Literal["calibration"]
+    trace: Name
+
+
+@dataclass(frozen=True, slots=True)
 class Formula:
-    """The speedup formula with sliders."""
+    """The speedup formula with sliders; `wrong` lays the formula 1 / (1 − α^γ) over it."""
 
     kind: Literal["formula"]
     alpha: Share
     gamma: Annotated[int, Field(ge=1, le=12)]
     c: Annotated[float, Field(ge=0.0)]
+    wrong: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +160,14 @@ class Race:
     """The run beside its baseline on one clock."""
 
     kind: Literal["race"]
+    trace: Name
+
+
+@dataclass(frozen=True, slots=True)
+class Here:
+    """A run on the formula, from the theorem to what was measured: the learner's own last one, else the recorded."""
+
+    kind: Literal["here"]
     trace: Name
 
 
@@ -149,23 +208,74 @@ class End:
     kind: Literal["end"]
 
 
+@dataclass(frozen=True, slots=True)
+class Command:
+    """The command that started a saved server run; the words' section `keys` explains its keys one by one."""
+
+    kind: Literal["command"]
+    run: Name
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """What a saved server said: with an answer, in its counters (before → after the pass), or in its log."""
+
+    kind: Literal["reported"]
+    run: Name
+    show: Literal["answer", "counters", "log"]
+    answer: Index = 0
+    concurrency: Annotated[int, Field(ge=1)] = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """One answer of a saved server run on the board, as `tiles`; what a server does not tell stays open."""
+
+    kind: Literal["served"]
+    run: Name
+    answer: Index
+    rounds: Span | None = None
+    start: Literal["hidden", "shown"] = "shown"
+    concurrency: Annotated[int, Field(ge=1)] = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """Saved server runs side by side, one measure of all answers of a pass."""
+
+    kind: Literal["runs"]
+    show: Literal["ttft", "tpot", "throughput", "tau", "positions"]
+    runs: Annotated[tuple[Name, ...], Field(min_length=1)]
+    concurrency: Annotated[int, Field(ge=1)] = 1
+
+
 Figure = Annotated[
     Text
     | Tiles
     | Certainty
     | Cost
+    | Experiment
     | Proof
     | Drag
     | Reroll
     | Cache
     | Anatomy
+    | Family
+    | Slots
+    | Growth
+    | Calibration
     | Formula
     | Race
+    | Here
     | Compare
     | Survey
     | Quiz
     | Analogy
-    | End,
+    | End
+    | Command
+    | Reported
+    | Served
+    | Runs,
     Field(discriminator="kind"),
 ]
 
@@ -174,23 +284,38 @@ for _class in (
     Tiles,
     Certainty,
     Cost,
+    Experiment,
     Proof,
     Drag,
     Reroll,
     Cache,
     Anatomy,
+    Family,
+    Slots,
+    Growth,
+    Calibration,
     Formula,
     Race,
+    Here,
     Compare,
     Survey,
     Quiz,
     Analogy,
     End,
+    Command,
+    Reported,
+    Served,
+    Runs,
 ):
     _class.__pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[union-attr]
 
 # Words a step needs beside its body, by the kind of its figure.
-PARTS: dict[str, tuple[str, ...]] = {"analogy": ("carries", "breaks"), "end": ("explain", "task")}
+PARTS: dict[str, tuple[str, ...]] = {
+    "analogy": ("carries", "breaks"),
+    "end": ("explain", "task"),
+    "command": ("keys",),
+    "reported": ("keys",),
+}
 
 
 def traces_of(figure: Figure) -> tuple[str, ...]:

@@ -17,13 +17,17 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
+from spec_viz.content import family
 from spec_viz.content.claims import ClaimError
+from spec_viz.content.experiments import ExperimentRecipe, lab_address, numbers
 from spec_viz.content.expressions import Bundles, evaluate
-from spec_viz.content.figures import PARTS, Compare, Cost, Figure, Name, Text, traces_of
+from spec_viz.content.figures import PARTS, Compare, Cost, Experiment, Family, Figure, Name, Text, traces_of
 from spec_viz.content.files import LESSONS
 from spec_viz.content.markup import Rendered, render
+from spec_viz.content.served import ServedRuns, Server, figure_json, names_of
 from spec_viz.engine.trace import Trace, TraceError, loads
 from spec_viz.models.catalogue import DEFAULT
+from spec_viz.serving.saved import SERVED, SavedError
 
 Json = dict[str, Any]
 
@@ -48,6 +52,7 @@ class Recipe:
     drafter: str = "prompt_lookup"
     options: dict[str, Any] = field(default_factory=dict)
     rule: str | None = None
+    length: str = "fixed"
     gamma: int = 4
     temperature: float = 0.0
     top_k: int = 0
@@ -74,6 +79,9 @@ class CostRecipe:
     context: Annotated[int, Field(ge=1)] = 256
     repeats: Annotated[int, Field(ge=3)] = 15
     drafters: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+
+ResultRecipe = Annotated[CostRecipe | ExperimentRecipe, Field(discriminator="kind")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +117,7 @@ class Structure:
     number: str
     steps: Annotated[tuple[Step, ...], Field(min_length=1)]
     traces: dict[Name, Recipe] = field(default_factory=dict)
-    results: dict[Name, CostRecipe] = field(default_factory=dict)
+    results: dict[Name, ResultRecipe] = field(default_factory=dict)
     survey: tuple[Question, ...] = ()
     quiz: tuple[Question, ...] = ()
 
@@ -257,20 +265,39 @@ class Lesson:
         return body
 
     @cached_property
+    def told(self) -> dict[str, Json]:
+        """What expressions may speak of every result: a cost as it is, an experiment's numbers by short names."""
+        return {name: self._told(name) for name in self.structure.results}
+
+    def _told(self, name: str) -> Json:
+        if isinstance(self.structure.results[name], CostRecipe):
+            return self.results[name]
+        # They bring torch with them, and most lessons need neither.
+        from spec_viz.lab.results import read
+        from spec_viz.lab.sweep import ResultError
+
+        try:
+            return numbers(read(self.results[name]))
+        except ResultError as error:
+            raise LessonError(f"{self.slug}: result {name}: no readable recorded result ({error})") from None
+
+    @cached_property
     def _names(self) -> Bundles:
         return Bundles(self.bundles)
 
     def scope(self, step: Step | None = None) -> Json:
         """What expressions of a step may speak of: its own trace and result by short names, all others by theirs."""
-        scope: Json = {"traces": self._names, "results": self.results}
+        scope: Json = {"traces": self._names, "results": self.told, "served": ServedRuns(), "family": family.names()}
         if step is None:
             return scope
         scope["figure"] = asdict(step.figure)
         for name in traces_of(step.figure)[:1]:
             if name in self.bundles:
                 scope.update(self._names[name])
-        if isinstance(step.figure, Cost) and step.figure.result in self.results:
-            scope["result"] = self.results[step.figure.result]
+        if isinstance(step.figure, Cost | Experiment) and step.figure.result in self.told:
+            scope["result"] = self.told[step.figure.result]
+        if isinstance(step.figure, Server):
+            scope.update(names_of(step.figure))
         return scope
 
     def section(self, language: str, step: Step, heading: str = "", with_options: bool = False) -> Rendered:
@@ -305,8 +332,13 @@ def load_lesson(folder: Path) -> Lesson:
             words[language] = read_words(said)
     shared = folder.parent
     glossary = _read(_GLOSSARY, shared / "glossary.yaml") if (shared / "glossary.yaml").is_file() else {}
-    sources = _read(_SOURCES, shared / "sources.yaml") if (shared / "sources.yaml").is_file() else {}
-    return Lesson(folder, structure, words, glossary, sources)
+    return Lesson(folder, structure, words, glossary, sources(shared))
+
+
+def sources(root: Path = LESSONS) -> dict[str, Source]:
+    """The works that the course cites, by their short names."""
+    found: dict[str, Source] = _read(_SOURCES, root / "sources.yaml") if (root / "sources.yaml").is_file() else {}
+    return found
 
 
 def _read(adapter: TypeAdapter[Any], path: Path) -> Any:
@@ -384,7 +416,7 @@ def lesson_json(lesson: Lesson, language: str) -> Json:
             "title": words.titles.get(step.id, ""),
             "html": body,
             "note": html(lesson.section(language, step, "note")),
-            "figure": {**_figure_json(lesson, step.figure), **parts},
+            "figure": {**_figure_json(lesson, step.figure, language), **parts},
             "ask": ask,
             "reveal": reveal,
         }
@@ -413,8 +445,15 @@ def lesson_json(lesson: Lesson, language: str) -> Json:
     return {**body, "sources": {key: asdict(lesson.sources[key]) for key in cited}}
 
 
-def _figure_json(lesson: Lesson, figure: Figure) -> Json:
+def _figure_json(lesson: Lesson, figure: Figure, language: str) -> Json:
     body: Json = asdict(figure)
+    if isinstance(figure, Server):
+        try:
+            return {**body, **figure_json(figure)}
+        except (KeyError, SavedError) as problem:
+            raise LessonError(f"{lesson.slug}: {problem.args[0]}") from None
+    if isinstance(figure, Family):
+        return {**body, **family.table(_sources_json(lesson), figure.methods)}
     recipes = [_recipe_json(lesson, name) for name in traces_of(figure)]
     paths = [f"lessons/{lesson.slug}/traces/{name}.ndjson" for name in traces_of(figure)]
     if isinstance(figure, Compare):
@@ -423,7 +462,16 @@ def _figure_json(lesson: Lesson, figure: Figure) -> Json:
         return {**body, "trace": paths[0], "request": recipes[0]}
     if isinstance(figure, Cost):
         return {**body, "result": lesson.results.get(figure.result)}
+    if isinstance(figure, Experiment):
+        recipe = lesson.structure.results.get(figure.result)
+        if not isinstance(recipe, ExperimentRecipe):
+            raise LessonError(f"{lesson.slug}: no experiment {figure.result} is declared")
+        return {**body, "view": f"lesson/{lesson.slug}/{figure.result}.{language}.json", "lab": lab_address(recipe)}
     return body
+
+
+def _sources_json(lesson: Lesson) -> Json:
+    return {name: asdict(source) for name, source in lesson.sources.items()}
 
 
 def _recipe_json(lesson: Lesson, name: str) -> Json:
@@ -443,7 +491,7 @@ def lesson_text(slug: str, language: str, root: Path = LESSONS) -> str | None:
     folder = next((folder for folder in lesson_folders(root) if folder.name == slug), None)
     if folder is None or language not in LANGUAGES:
         return None
-    files = [*folder.rglob("*"), *root.glob("*.yaml")]
+    files = [*folder.rglob("*"), *root.glob("*.yaml"), *SERVED.glob("*.json"), *family.files()]
     return _lesson_text(folder, language, max(path.stat().st_mtime_ns for path in files))
 
 

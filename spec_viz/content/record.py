@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from collections.abc import Container
+from dataclasses import asdict, replace
 from typing import Any
 
+from spec_viz.content.experiments import ExperimentRecipe, declare
 from spec_viz.content.lessons import CostRecipe, Lesson, Recipe
 from spec_viz.content.presets import Preset
 from spec_viz.engine.trace import Trace, dumps
 from spec_viz.lab import cost
+from spec_viz.lab.results import MACHINE, module_of
 from spec_viz.lab.run import Request, start
 from spec_viz.models.load import Loaded
 
@@ -22,17 +25,23 @@ def record(loaded: Loaded, preset: Preset) -> None:
     preset.trace_path.write_text(dumps(*_named(make(loaded, request, race=True), preset.name)), encoding="utf-8")
 
 
-def record_lesson(loaded: Loaded, lesson: Lesson) -> None:
-    """Run every recipe of the lesson and write its traces and results; ValueError for one made for another target."""
+def record_lesson(loaded: Loaded, lesson: Lesson, only: Container[str] | None = None) -> None:
+    """Run the lesson's recipes, all or those named, and write what they make; ValueError for another target's."""
     lesson.trace_path("").parent.mkdir(exist_ok=True)
     for name, recipe in lesson.structure.traces.items():
+        if only is not None and name not in only:
+            continue
         _same_target(loaded, recipe)
         start(loaded, recipe_request(recipe)).collect()
         traces = _named(make(loaded, recipe_request(recipe), recipe.race), name)
         lesson.trace_path(name).write_text(dumps(*traces), encoding="utf-8")
-    for name, cost_recipe in lesson.structure.results.items():
-        _same_target(loaded, cost_recipe)
-        body = json.dumps(make_result(loaded, cost_recipe), ensure_ascii=False, indent=1)
+    for name, asked in lesson.structure.results.items():
+        if only is not None and name not in only:
+            continue
+        _same_target(loaded, asked)
+        # A long list of times is no reading: an experiment's record stands on one line.
+        indent = 1 if isinstance(asked, CostRecipe) else None
+        body = json.dumps(make_result(loaded, asked), ensure_ascii=False, indent=indent)
         lesson.result_path(name).write_text(body + "\n", encoding="utf-8")
 
 
@@ -42,8 +51,10 @@ def make(loaded: Loaded, request: Request, race: bool) -> tuple[Trace, ...]:
     return (run, start(loaded, request.baseline()).collect()) if race else (run,)
 
 
-def make_result(loaded: Loaded, recipe: CostRecipe) -> dict[str, Any]:
+def make_result(loaded: Loaded, recipe: CostRecipe | ExperimentRecipe) -> dict[str, Any]:
     """Measure what the recipe asks for."""
+    if isinstance(recipe, ExperimentRecipe):
+        return measure_plan(loaded, recipe)
     return cost.measure(
         loaded,
         max_n=recipe.max_n,
@@ -51,6 +62,15 @@ def make_result(loaded: Loaded, recipe: CostRecipe) -> dict[str, Any]:
         repeats=recipe.repeats,
         drafters=recipe.drafters,
     )
+
+
+def measure_plan(loaded: Loaded, recipe: ExperimentRecipe) -> dict[str, Any]:
+    """An experiment's record."""
+    lab, plan = module_of(recipe.kind), declare(recipe)
+    record: dict[str, Any] = lab.begin(loaded, plan)
+    told = "points" if recipe.kind not in MACHINE else "samples"
+    record[told] = [asdict(each) for each in lab.run(loaded, plan)]
+    return {**record, "finish": "done"}
 
 
 def preset_request(preset: Preset) -> Request:
@@ -67,6 +87,6 @@ def _named(traces: tuple[Trace, ...], name: str) -> list[Trace]:
     return [replace(trace, origin="recorded", run=f"{name}-{trace.meta['drafter']}") for trace in traces]
 
 
-def _same_target(loaded: Loaded, recipe: Recipe | CostRecipe) -> None:
+def _same_target(loaded: Loaded, recipe: Recipe | CostRecipe | ExperimentRecipe) -> None:
     if recipe.target != loaded.entry.name:
         raise ValueError(f"recorded for {recipe.target}, but {loaded.entry.name} is loaded")

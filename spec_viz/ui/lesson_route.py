@@ -1,14 +1,22 @@
-"""The address of a lesson's JSON: `sv/lesson/SLUG.LANGUAGE.json`."""
+"""Addresses of a lesson's JSON, and of its recorded experiments as the Lab draws them.
+
+`sv/lesson/SLUG.LANGUAGE.json` and `sv/lesson/SLUG/RESULT.LANGUAGE.json`.
+"""
 
 from __future__ import annotations
 
+import json
 import logging
+from functools import lru_cache
+from pathlib import Path
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from spec_viz.content.lessons import lesson_text
+from spec_viz.content.experiments import ExperimentRecipe
+from spec_viz.content.lessons import LANGUAGES, lesson_folders, lesson_text, load_lesson
+from spec_viz.ui.experiments import experiment
 
 log = logging.getLogger(__name__)
 
@@ -19,11 +27,46 @@ def _lesson(request: Request) -> Response:
     except ValueError as problem:
         log.warning("a lesson cannot be shown: %s", problem)
         return JSONResponse({"error": str(problem)}, status_code=500)
+    return _answer(text, "no such lesson")
+
+
+def _view(request: Request) -> Response:
+    slug, name, language = (request.path_params[part] for part in ("slug", "result", "language"))
+    try:
+        return _answer(view_text(slug, name, language), "no such experiment")
+    except (OSError, ValueError) as problem:
+        log.warning("an experiment cannot be shown: %s", problem)
+        return JSONResponse({"error": str(problem)}, status_code=500)
+
+
+def view_text(slug: str, name: str, language: str) -> str | None:
+    """What a lesson's experiment shows, {"light": …, "dark": …} as text; None for one that is not there."""
+    folder = next((folder for folder in lesson_folders() if folder.name == slug), None)
+    if folder is None or language not in LANGUAGES:
+        return None
+    lesson = load_lesson(folder)
+    if not isinstance(lesson.structure.results.get(name), ExperimentRecipe):
+        return None
+    path = lesson.result_path(name)
+    return _view_text(path, language, path.stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=64)
+def _view_text(path: Path, language: str, changed: int) -> str:  # noqa: ARG001 - `changed` is part of the key
+    asked = {"result": json.loads(path.read_text(encoding="utf-8")), "language": language}
+    views = {theme: experiment({**asked, "theme": theme}) for theme in ("light", "dark")}
+    return json.dumps(views, ensure_ascii=False, separators=(",", ":"))
+
+
+def _answer(text: str | None, otherwise: str) -> Response:
     if text is None:
-        return JSONResponse({"error": "no such lesson"}, status_code=404)
+        return JSONResponse({"error": otherwise}, status_code=404)
     # Lessons change while a teacher writes: the browser asks again each time, and the text is kept ready here.
     return Response(text, media_type="application/json", headers={"Cache-Control": "no-cache"})
 
 
 # Starlette runs a plain function in a thread, so the first rendering of a lesson holds nobody up.
-lesson_route = Route("/sv/lesson/{slug}.{language}.json", _lesson)
+lesson_routes = (
+    Route("/sv/lesson/{slug}.{language}.json", _lesson),
+    Route("/sv/lesson/{slug}/{result}.{language}.json", _view),
+)

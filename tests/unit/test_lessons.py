@@ -244,6 +244,14 @@ FAULTS: dict[str, tuple[Fault, str]] = {
         _structure("{kind: text}", "{kind: drag, p: [0, 1], q: [0, 1], labels: [a, b, c]}"), "different lengths"),
     "a round without drafts again": (
         _structure("{kind: text}", "{kind: reroll, trace: toy, round: 0}"), "round 0, which drafts nothing"),
+    "slots of a drafter that has none": (
+        _structure("{kind: text}", "{kind: slots, trace: toy, round: 1}"), "names round 1, whose drafts tell no"),
+    "slots of a round that is not there": (
+        _structure("{kind: text}", "{kind: slots, trace: toy, round: 9}"), "names round 9, whose drafts tell no"),
+    "a tree that never grew": (
+        _structure("{kind: text}", "{kind: grown, trace: toy, round: 1}"), "names round 1, which grew no dynamic tree"),
+    "a confidence nobody told": (
+        _structure("{kind: text}", "{kind: calibration, trace: toy}"), "tell how likely they are to survive"),
     "a step twice": (_structure("id: reach", "id: round"), "two steps are called round"),
     "a number typed by hand": (_word("Hai cột.", "Nhanh gấp 2,5 lần."), "the number 2,5 is typed by hand"),
     "a number typed in braces": (_word("Hai cột.", "Nhanh gấp {{ 2.5 }} lần."), "the number 2.5 is typed by hand"),
@@ -405,7 +413,7 @@ def test_the_list_leaves_out_hidden_and_broken_lessons(folder: Path, caplog: pyt
 
 def test_the_address_gives_a_lesson_and_its_changes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lesson_route, "lesson_text", partial(lesson_text, root=folder.parent))
-    with TestClient(Starlette(routes=[lesson_route.lesson_route])) as page:
+    with TestClient(Starlette(routes=lesson_route.lesson_routes)) as page:
         assert page.get("/sv/lesson/5_1_toy.vi.json").json()["title"] == "Tên"
         change(folder / "vi.md", "title: Tên", "title: Mới")
         assert page.get("/sv/lesson/5_1_toy.vi.json").json()["title"] == "Mới"

@@ -2,7 +2,7 @@
 
 import { h, say } from '../dom.js';
 import { makeKnob } from '../knob.js';
-import { expectedTokens, roundCost, speedup } from '../theory.js';
+import { expectedTokens, roundCost, speedup, wrongExpectedTokens } from '../theory.js';
 import { svg } from './draw.js';
 
 const MOST_GAMMA = 12;
@@ -13,7 +13,7 @@ const KNOBS = Object.freeze([
 ]);
 
 export function mountFormula(root, stage) {
-  const { figure, ctx, keep } = stage;
+  const { figure, ctx, keep, asks } = stage;
   for (const { name } of KNOBS) keep[name] ??= figure[name];
   const knobs = KNOBS.map(({ digits, ...knob }) =>
     makeKnob({
@@ -29,12 +29,12 @@ export function mountFormula(root, stage) {
   const filled = h('p', { class: 'sv-l-formula-filled' });
   const plot = h('div', { class: 'sv-l-plot' });
   const said = h('p', { class: 'sv-l-caption', role: 'status' });
+  // What is asked stands in here.
+  const answer = h('div', {}, filled, plot, said);
   root.append(
     formula(ctx),
     h('div', { class: 'sv-l-knobs' }, ...knobs.map((knob) => knob.element)),
-    filled,
-    plot,
-    said,
+    answer,
     h('p', { class: 'sv-l-about' }, ctx.badge('computed'), ' ', ctx.t('lesson.formula.source')),
   );
 
@@ -61,12 +61,21 @@ export function mountFormula(root, stage) {
       best,
       speedup: show(curve[best - 1]),
     });
-    plot.replaceChildren(drawCurve(curve, gamma, ctx, sentence));
-    say(said, sentence);
+    const wrong = figure.wrong ? curve.map((_, index) => wrongExpectedTokens(alpha, index + 1)) : [];
+    const claim = wrong.length ? ctx.t('lesson.formula.wrong', { gamma, wrong: show(wrong[gamma - 1]) }) : '';
+    const told = [sentence, claim].filter(Boolean).join(' ');
+    plot.replaceChildren(drawCurve(curve, gamma, ctx, told, wrong));
+    say(said, told);
   }
 
   draw();
-  return { total: 0, first: 0, go() {} };
+  return {
+    total: asks ? 1 : 0,
+    first: 0,
+    go(position) {
+      answer.hidden = asks && position === 0;
+    },
+  };
 }
 
 function formula({ t }) {
@@ -89,9 +98,10 @@ function formula({ t }) {
   );
 }
 
-function drawCurve(curve, gamma, ctx, label) {
-  const [width, height, left, bottom] = [640, 220, 44, 40];
-  const top = Math.max(...curve, 1.5) * 1.12;
+/** Bars of the speedup by γ; `wrong` is what another formula claims, as crosses. */
+function drawCurve(curve, gamma, ctx, label, wrong) {
+  const [width, height, left, bottom] = [640, 228, 44, 52];
+  const top = Math.max(...curve, wrong.length ? 5 : 1.5) * 1.12;
   const slot = (width - left - 8) / curve.length;
   const y = (value) => 8 + (height - bottom - 8) * (1 - value / top);
   const image = svg('svg', { viewBox: `0 0 ${width} ${height}`, class: 'sv-l-svg', role: 'img', 'aria-label': label });
@@ -120,7 +130,7 @@ function drawCurve(curve, gamma, ctx, label) {
       }),
       svg(
         'text',
-        { x: x + slot / 2, y: height - bottom + 17, 'text-anchor': 'middle', class: chosen ? 'sv-l-strong' : null },
+        { x: x + slot / 2, y: height - bottom + 21, 'text-anchor': 'middle', class: chosen ? 'sv-l-strong' : null },
         String(index + 1),
       ),
     );
@@ -132,6 +142,10 @@ function drawCurve(curve, gamma, ctx, label) {
           ctx.number(value, 2),
         ),
       );
+  });
+  wrong.forEach((value, index) => {
+    const at = { x: left + slot * (index + 0.5), y: y(value) + 6, 'text-anchor': 'middle', class: 'sv-l-wrong' };
+    if (value <= top) image.append(svg('text', at, '✗'));
   });
   image.append(
     svg('text', { x: left + (width - left) / 2, y: height - 4, 'text-anchor': 'middle' }, ctx.t('lesson.formula.axis')),

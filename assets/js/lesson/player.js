@@ -68,16 +68,21 @@ export class Player {
   }
 
   /** The same lesson in another language: the same step, the same place in its figure. */
-  setLesson(lesson) {
+  setLesson(lesson, texts) {
     const at = this.#stage.at;
     const untouched = at === this.#stage.first;
-    this.#show(lesson, this.#texts);
+    this.#show(lesson, texts);
     this.open(this.#index, { at: untouched ? 'first' : at });
   }
 
   /** The run on the server sent something. */
   take(text) {
     this.#stage?.take(text);
+  }
+
+  /** The page's colours have changed. */
+  repaint() {
+    this.#stage?.repaint();
   }
 
   destroy() {
@@ -318,7 +323,7 @@ export class Player {
     event.stopPropagation();
     if (this.#pointers.close() || this.#contents.close()) return;
     if (this.#present) this.#setPresent(false);
-    else this.#options.leave(this.#texts.get(tracesOf(this.step.figure)[0]) ?? null);
+    else this.#options.leave(this.step.figure.ndjson ?? this.#texts.get(tracesOf(this.step.figure)[0]) ?? null);
   }
 
   // ------------------------------------------------------------ presenter view, handout

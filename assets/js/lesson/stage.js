@@ -2,13 +2,13 @@
 
 import { h } from '../dom.js';
 import { Bundle } from '../trace.js';
-import { FIGURES, requestsOf, tracesOf } from './figures.js';
+import { FIGURES, filesOf, requestsOf } from './figures.js';
 import { makeLive } from './live.js';
 import { makeMeasure } from './measure.js';
 import { tileOf } from './tiles.js';
 
 /** Kinds that bring their own buttons to move with. */
-const OWN_BUTTONS = new Set(['tiles', 'kv', 'reroll', 'certainty', 'cost', 'race', 'compare']);
+const OWN_BUTTONS = new Set(['tiles', 'kv', 'reroll', 'certainty', 'cost', 'experiment', 'race', 'here', 'compare', 'formula', 'served', 'runs']);
 
 /**
  * scene = {host, lesson, step, texts: Map(path -> ndjson), ctx, memory, keep, asks, live, moved()}.
@@ -19,7 +19,7 @@ export function makeStage(scene) {
   const { figure } = step;
   const root = h('div', { class: `sv-l-figure sv-l-figure--${figure.kind}` });
   if (!(figure.kind in FIGURES)) return empty(root);
-  const paths = tracesOf(figure);
+  const paths = filesOf(figure);
   const element = h('section', { class: 'sv-l-stage-box', 'aria-label': ctx.t(`lesson.figure.${figure.kind}`) }, root);
   if (paths.some((path) => !texts.has(path)) || (figure.kind === 'cost' && !figure.result)) {
     root.append(h('p', { class: 'sv-alert' }, ctx.t('lesson.figure.missing')));
@@ -109,6 +109,7 @@ export function makeStage(scene) {
       for (const each of [buttons?.element, live?.element]) if (each) each.hidden = locked;
     },
     take: (text) => live?.take(text),
+    repaint: () => view.repaint?.(),
     destroy() {
       live?.stop();
       view.destroy?.();
@@ -124,7 +125,7 @@ function lacks(text, { round, node = 0, rounds }) {
 }
 
 function empty(element) {
-  return { element, at: 0, total: 0, first: 0, go() {}, keys: {}, find: () => [], lock() {}, take() {}, destroy() {} };
+  return { element, at: 0, total: 0, first: 0, go() {}, keys: {}, find: () => [], lock() {}, take() {}, repaint() {}, destroy() {} };
 }
 
 /** Back and forth inside the figure. */
