@@ -5,6 +5,7 @@ import { mountBreak } from './break.js';
 import { mountLab } from './lab.js';
 import { mountLessons } from './lessons.js';
 import { mountLive } from './live.js';
+import { mountServe } from './serve.js';
 import { mountShell } from './shell.js';
 import { State } from './state.js';
 import { Words } from './words.js';
@@ -14,6 +15,7 @@ const PLACES = Object.freeze([
   { name: 'live', mount: mountLive },
   { name: 'lessons', mount: mountLessons },
   { name: 'lab', mount: mountLab },
+  { name: 'serve', mount: mountServe },
   { name: 'about', mount: mountAbout },
   // Reached from another place, which stays marked in the bar.
   { name: 'break', mount: mountBreak, under: 'lab' },

@@ -5,7 +5,7 @@ import { h } from './dom.js';
 const CONFIG = Object.freeze({ displayModeBar: false, responsive: true, scrollZoom: false, doubleClick: false });
 let plotly = null;
 
-function loadPlotly(base) {
+export function loadPlotly(base) {
   plotly ??= new Promise((resolve, reject) => {
     const script = h('script', { src: `${base}vendor/plotly.min.js`, async: true });
     script.addEventListener('load', () => resolve(window.Plotly));

@@ -1,14 +1,15 @@
-/** The Lab: the formula at hand, the law at hand, experiments, and the cache in blocks. A room is built when it is entered. */
+/** The Lab: the formula at hand, the law at hand, experiments, the drafters side by side, and the cache in blocks. A room is built when it is entered. */
 
 import { h } from './dom.js';
 import { ExperimentsRoom } from './lab/experiments.js';
+import { FamilyRoom } from './lab/family.js';
 import { FormulaRoom } from './lab/formula.js';
 import { LawRoom } from './lab/law.js';
 import { PagedRoom } from './lab/paged.js';
 import { ROOMS } from './lab/settings.js';
 import { badge } from './numbers.js';
 
-const MAKE = { formula: FormulaRoom, law: LawRoom, experiments: ExperimentsRoom, paged: PagedRoom };
+const MAKE = { formula: FormulaRoom, law: LawRoom, experiments: ExperimentsRoom, family: FamilyRoom, paged: PagedRoom };
 
 /** Into the formula room, with the sliders on the run that stands on the Live page's board. */
 export function goToLab(host) {

@@ -28,6 +28,7 @@ class Lessons {
     const here = this.#host.state.get('page') === 'lessons';
     if (changed.includes('page')) writeAddress(here ? this.#place : null);
     if (changed.includes('lang')) this.#draw();
+    else if (changed.includes('theme')) this.#player?.repaint();
   }
 
   #entry() {
@@ -91,7 +92,7 @@ class Lessons {
         this.#load(slug, words.lang),
       ]);
       if (mine !== this.#asked) return;
-      if (this.#player) this.#player.setLesson(lesson);
+      if (this.#player) this.#player.setLesson(lesson, texts);
       else this.#player = new Player(this.#root, this.#host, this.#options(lesson, texts));
     } catch (error) {
       console.error(error);
@@ -114,13 +115,17 @@ class Lessons {
     };
   }
 
-  /** The lesson and every recorded run of it, so that stepping asks for nothing. */
+  /** The lesson and everything that was recorded for it, so that stepping asks for nothing. */
   async #load(slug, lang) {
     const { static: base } = this.#host.boot;
     const lesson = await (await fetched(`${base}lesson/${slug}.${lang}.json`)).json();
-    const { tracesOf } = await import('./lesson/figures.js');
+    const { filesOf } = await import('./lesson/figures.js');
     Promise.allSettled([...document.fonts].map((face) => face.load()));
-    const paths = [...new Set(lesson.steps.flatMap((step) => tracesOf(step.figure)))];
+    if (lesson.steps.some(({ figure }) => ['runs', 'experiment'].includes(figure.kind))) {
+      const { loadPlotly } = await import('./charts.js');
+      loadPlotly(base).catch((error) => console.error(error)); // a chart that cannot be drawn leaves its table
+    }
+    const paths = [...new Set(lesson.steps.flatMap((step) => filesOf(step.figure)))];
     const texts = await Promise.all(paths.map(async (path) => [path, await textOf(`${base}${path}`)]));
     return { lesson, texts: new Map(texts.filter(([, text]) => text !== null)) };
   }
@@ -153,7 +158,7 @@ async function fetched(url) {
   return answer;
 }
 
-/** A recorded run's text; a step whose run is missing says so itself. */
+/** A recording's text; a step whose recording is missing says so itself. */
 async function textOf(url) {
   try {
     return await (await fetched(url)).text();

@@ -3,6 +3,7 @@
  * drafter's name, so that any drafter that gives such reasons gets it. What comes from a file is checked before it is drawn.
  */
 
+import { growthOf, slotsOf } from './reasons.js';
 import { drawToken, make, number, probability, quote } from './tile.js';
 import { childrenOf } from './tree.js';
 
@@ -12,7 +13,7 @@ const MOST = 12; // as many places as PLD+ tells
 /** {element, told: the reasons that the picture tells}, or null where there is none. */
 export function pictureOf(trace, round, index, ctx) {
   const why = round.nodes[index].why;
-  for (const draw of [places, counts, successors, pool]) {
+  for (const draw of [places, counts, slot, path, successors, pool]) {
     const picture = draw(trace, round, index, why, ctx);
     if (picture) return picture;
   }
@@ -118,6 +119,50 @@ function counts(trace, round, index, why, ctx) {
   box.append(make('p', 'sv-inspector-note', t('picture.counts.chance', { chance: probability(chance, lang()) })));
   box.append(make('p', 'sv-inspector-note', t(why.earlier_run === true ? 'picture.counts.earlier' : 'picture.counts.here')));
   return { element: box, told: ['key', 'match', 'path_chance', 'followed', 'occurred', 'earlier_run'] };
+}
+
+// ------------------------------------------------------------ one slot of a draft that came out of one pass
+
+function slot(trace, round, index, why, { t, lang }) {
+  const found = slotsOf(round)?.find((each) => each.nodes.includes(index));
+  if (!found) return null;
+  const box = figure(t(found.corrected ? 'picture.slot.corrected' : 'picture.slot'));
+  for (const guesses of [found.guesses, found.corrected].filter(Boolean)) {
+    const list = make('ol', 'sv-picture-path');
+    for (const { id, chance } of guesses) {
+      const line = make('li', 'sv-picture-step sv-picture-step--plain');
+      const here = id === round.nodes[index].id && guesses === (found.corrected ?? found.guesses);
+      line.append(track(chance), chip(trace, id, here ? ' sv-chip--here' : ''), make('span', 'sv-picture-times', probability(chance, lang())));
+      list.append(line);
+    }
+    box.append(list);
+  }
+  if (found.confidence !== null && found.survival !== null) {
+    const args = { confidence: probability(found.confidence, lang()), survival: probability(found.survival, lang()) };
+    box.append(make('p', 'sv-inspector-note', t('picture.slot.sure', args)));
+  }
+  if (typeof why.stopped_at === 'number' && typeof why.threshold === 'number') {
+    const args = { below: probability(why.stopped_at, lang()), threshold: probability(why.threshold, lang()) };
+    box.append(make('p', 'sv-inspector-note', t('picture.slot.ended', args)));
+  }
+  return { element: box, told: ['candidates', 'corrected', 'confidence', 'survival', 'stopped_at', 'threshold'] };
+}
+
+// ------------------------------------------------------------ a dynamic tree: the path to this node
+
+function path(trace, round, index, why, { t, lang }) {
+  const growth = growthOf(round);
+  if (!growth) return null;
+  const box = figure(t('picture.grown'));
+  const line = make('ol', 'sv-picture-path');
+  for (const node of round.pathTo(index)) {
+    const { id, chance } = growth.nodes[node];
+    const step = make('li', 'sv-picture-step sv-picture-step--plain');
+    step.append(track(chance), chip(trace, id, node === index ? ' sv-chip--here' : ''), make('span', 'sv-picture-times', probability(chance, lang())));
+    line.append(step);
+  }
+  box.append(line, make('p', 'sv-inspector-note', t('picture.grown.note', { grown: growth.grown, kept: round.nodes.length })));
+  return { element: box, told: ['path_q', 'grown', 'dropped'] };
 }
 
 // ------------------------------------------------------------ token recycling: the rank among the successors

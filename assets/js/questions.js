@@ -3,6 +3,7 @@
 import { mountAnatomy } from './anatomy.js';
 import { mountCharts } from './charts.js';
 import { h, say } from './dom.js';
+import { hasDrafting, mountDrafting } from './drafting.js';
 import { mountKv } from './kv.js';
 import { linkToLab } from './lab.js';
 import { mountMemory, mountNumbers } from './numbers.js';
@@ -11,6 +12,7 @@ import { mountRace } from './race.js';
 /** In reading order. `charts` are the keys a question answers with; a chart no question names stands with the numbers. */
 const QUESTIONS = Object.freeze([
   { name: 'red', charts: [] },
+  { name: 'drafted', charts: [] },
   { name: 'anatomy', charts: [] },
   { name: 'time', charts: ['time'] },
   { name: 'what_if', charts: ['what_if', 'alpha'] },
@@ -40,7 +42,10 @@ export function mountQuestions(root, { boot, words, state, ctx, toLab }) {
   root.append(list);
 
   const fill = (part) => {
-    for (const panel of panels) if (panel.element.open) panel.fill(shown, part);
+    for (const panel of panels) {
+      panel.offer(shown);
+      if (panel.element.open) panel.fill(shown, part);
+    }
   };
   return {
     /** A bundle and the trace looked at; `rounds` have come, or another trace. */
@@ -90,17 +95,23 @@ function makePanel(question, { boot, words, state, ctx, toLab }) {
     say(none, empty ? words.t('question.none') : '');
     none.hidden = !empty;
   };
-  return { element, fill, setWords: () => parts.forEach((each) => each.setWords?.()) };
+  // A question that this run has no answer to is not asked.
+  const offer = ({ trace }) => element.classList.toggle('sv-ask--absent', name === 'drafted' && !hasDrafting(trace));
+  return { element, fill, offer, setWords: () => parts.forEach((each) => each.setWords?.()) };
 }
 
 /** What a question shows besides charts: {follows: what makes it change, waits: for the view, show(shown), setWords}. */
 function extras(name, body, { boot, words, state, ctx }) {
   const box = h('div');
-  if (!['anatomy', 'faster', 'kv', 'memory', 'numbers'].includes(name)) return [];
+  if (!['anatomy', 'drafted', 'faster', 'kv', 'memory', 'numbers'].includes(name)) return [];
   body.append(box);
   if (name === 'anatomy') {
     const { show } = mountAnatomy(box, { boot, words, state });
     return [{ follows: ['trace', 'place', 'view'], show }];
+  }
+  if (name === 'drafted') {
+    const { show } = mountDrafting(box, { boot, words, ctx });
+    return [{ follows: ['trace', 'place'], show: ({ trace, round }) => show(trace, round) }];
   }
   if (name === 'faster') {
     const race = mountRace(box, ctx);

@@ -72,6 +72,22 @@ const few = (known, most) => ({
   read: (value) => [...new Set(names(known).read(value))].slice(0, most),
   write: names(known).write,
 });
+/** Names and typed texts, `name-text*name-text`; a star in a text is written otherwise. */
+const texts = () => ({
+  read: (value) =>
+    Object.fromEntries(
+      value
+        .split('*')
+        .slice(0, 40)
+        .map((pair) => [pair.split('-', 1)[0], pair.slice(pair.indexOf('-') + 1).slice(0, 400)])
+        .filter(([name]) => /^[\w.]{1,60}$/.test(name))
+        .map(([name, set]) => [name, set.replaceAll('%2A', '*')]),
+    ),
+  write: (value) =>
+    Object.entries(value)
+      .map(([name, set]) => `${name}-${set.replaceAll('*', '%2A')}`)
+      .join('*'),
+});
 /** Commas part the options, so a list of layers is written with semicolons. */
 const options = () => ({
   read: (value) =>
@@ -100,6 +116,7 @@ export function fields(boot, pages) {
     },
     fault: { ...choice(FAULTS), group: 'view', value: FAULTS[0] },
     ...lab(),
+    ...serve(),
     target: { ...choice(boot.targets.map((target) => target.name)), group: 'run', value: boot.targets[0]?.name ?? '' },
     drafter: {
       ...choice(boot.drafters.filter((drafter) => drafter.ready).map((drafter) => drafter.name)),
@@ -154,6 +171,15 @@ function lab() {
     lab_temperature: { ...real(0, 2), group: 'view', value: 1 },
     lab_run: { ...choice(RUNS), group: 'view', value: 'eagle3' },
     lab_step: { ...whole(0, 9999), group: 'view', value: 0 },
+  };
+}
+
+/** The Serve place: what a server is made of. The server of the page knows the choices and checks them. */
+function serve() {
+  const names = ['method', 'target', 'drafter', 'hardware', 'version', 'form'];
+  return {
+    ...Object.fromEntries(names.map((name) => [`serve_${name}`, { ...text(200), group: 'view', value: '' }])),
+    serve_options: { ...texts(), group: 'view', value: {} },
   };
 }
 

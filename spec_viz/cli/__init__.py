@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from spec_viz.cli import content, decode, law, measure, models, train
+from spec_viz.cli import content, decode, family, law, measure, models, serve_config, serving, train
 from spec_viz.cli.terminal import err
 from spec_viz.models.weights import WeightsError
 
@@ -31,6 +31,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="spec_viz", description="Speculative decoding, shown and measured.")
     commands = parser.add_subparsers(dest="command", required=True)
-    for group in (models, decode, law, measure, content, train):
+    for group in (models, decode, law, measure, serve_config, serving, family, content, train):
         group.add(commands)
     return parser

@@ -1,12 +1,13 @@
-"""`bench`, `concurrency` and `sweep`: speed and acceptance, measured."""
+"""`bench`, `concurrency`, `context`, `quantise` and `sweep`: speed and acceptance, measured."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tqdm import tqdm
 
@@ -15,13 +16,16 @@ from spec_viz.cli.terminal import command, known, load_model, out, show, signals
 from spec_viz.models.catalogue import CATALOGUE, DEFAULT
 
 if TYPE_CHECKING:
+    from spec_viz.lab import context, quantisation
     from spec_viz.lab.bench import Method, Question
     from spec_viz.lab.sweep import Choice, Experiment
     from spec_viz.models.load import Loaded
 
+    Plan = TypeVar("Plan", context.Plan, quantisation.Plan)
+
 
 def add(commands: Any) -> None:
-    """Offer the three."""
+    """Offer the five."""
     bench = command(commands, "bench", run_bench, "speed beside transformers' generate, as ratios in one run")
     bench.add_argument("--questions", type=Path, metavar="FILE.jsonl", help="Spec-Bench questions; presets otherwise")
     bench.add_argument("--held-out", action="store_true", help="prompts that no head of ours was trained on, by task")
@@ -50,6 +54,33 @@ def add(commands: Any) -> None:
     load.add_argument("--max-new-tokens", type=int, default=32)
     load.add_argument("--repeats", type=int, default=3)
     load.add_argument("--out", type=Path, metavar="RESULT.json")
+
+    long = command(commands, "context", run_context, "how a pass grows with the text behind it, and whom that helps")
+    long.add_argument("--target", default=DEFAULT, choices=tuple(CATALOGUE), metavar="NAME")
+    long.add_argument("--drafters", nargs="+", metavar="NAME[:KEY=VALUE,…]", help="two when left out")
+    long.add_argument("--length", nargs="+", type=int, help="tokens behind which it is measured")
+    long.add_argument("--gamma", type=int, default=4)
+    long.add_argument("--max-new-tokens", type=int, default=32)
+    long.add_argument("--passes", type=int, default=12, help="timed passes of every kind behind each length")
+    long.add_argument("--repeats", type=int, default=1)
+    long.add_argument("--out", type=Path, metavar="RESULT.json")
+    long.add_argument("--csv", type=Path, metavar="FILE.csv", help="a line a sample")
+
+    few = command(
+        commands, "quantise", run_quantise, "weights and KV cache of few bits: what the law, α and speed keep"
+    )
+    few.add_argument("--target", default=DEFAULT, choices=tuple(CATALOGUE), metavar="NAME")
+    few.add_argument("--questions", type=Path, metavar="FILE.jsonl", help="Spec-Bench questions; presets otherwise")
+    few.add_argument("--held-out", action="store_true", help="prompts that no head of ours was trained on, by task")
+    few.add_argument("--category", nargs="+", help="only these categories of the questions, or these presets")
+    few.add_argument("--limit", type=int, default=2, help="questions a category")
+    few.add_argument("--drafters", nargs="+", metavar="NAME[:KEY=VALUE,…]", help="two when left out")
+    few.add_argument("--forms", nargs="+", metavar="FORM", help="int8, int4, int8_bfloat16, kv8, kv4, kv4r, kv3, kv3r")
+    few.add_argument("--gamma", type=int, default=4)
+    few.add_argument("--max-new-tokens", type=int, default=24)
+    few.add_argument("--passes", type=int, default=8, help="timed passes of every kind in each form")
+    few.add_argument("--out", type=Path, metavar="RESULT.json")
+    few.add_argument("--csv", type=Path, metavar="FILE.csv", help="a line a run")
 
     sweep = command(
         commands, "sweep", run_sweep, "acceptance and speed over γ, temperature or tasks; or as a reader sees it"
@@ -174,6 +205,75 @@ def run_concurrency(options: argparse.Namespace) -> int:
     show(options, [{**row, "vllm": row["vllm"] and json.dumps(row["vllm"])} for row in result["schedules"]], "tables")
     out.print(f"[dim]{concurrency.conditions_line(result)}[/dim]")
     return 0
+
+
+def run_context(options: argparse.Namespace) -> int:
+    """Passes and decodes behind longer and longer prefixes; what was measured before Ctrl-C is kept."""
+    from spec_viz.lab.context import Plan, reading
+
+    plan = Plan(
+        reading(),
+        gamma=options.gamma,
+        max_new_tokens=options.max_new_tokens,
+        passes=options.passes,
+        repeats=options.repeats,
+    )
+    if options.length:
+        plan = replace(plan, lengths=tuple(options.length))
+    return _run_plan(options, "context", _with_drafters(plan, options))
+
+
+def run_quantise(options: argparse.Namespace) -> int:
+    """Every form of the target beside the full one; what was measured before Ctrl-C is kept."""
+    from spec_viz.lab.quantisation import NAMED, Plan
+
+    questions = tuple(questions_of(options))
+    known("form", options.forms, NAMED)
+    plan = Plan(questions, gamma=options.gamma, max_new_tokens=options.max_new_tokens, passes=options.passes)
+    if options.forms:
+        plan = replace(plan, variants=tuple(NAMED[name] for name in options.forms))
+    return _run_plan(options, "quantisation", _with_drafters(plan, options))
+
+
+def _with_drafters(plan: Plan, options: argparse.Namespace) -> Plan:
+    """The plan with the drafters asked for; its own where none are."""
+    from spec_viz.drafters.registry import families
+
+    choices = tuple(_choice(text) for text in options.drafters or ())
+    known("drafter", [choice.drafter for choice in choices], families())
+    return replace(plan, drafters=choices) if choices else plan
+
+
+def _run_plan(options: argparse.Namespace, kind: str, plan: context.Plan | quantisation.Plan) -> int:
+    """Measure a plan of this kind; what the page says of its record is said here: a table, a sentence, conditions."""
+    from spec_viz.lab import results
+    from spec_viz.ui.experiments import charts_of
+    from spec_viz.ui.wording import words
+
+    lab = results.module_of(kind)
+    lab.validate(plan)
+    for path in filter(None, (options.out, options.csv)):
+        # Asked before the runs, so that a folder that does not exist costs none.
+        path.touch()
+    loaded = load_model(options.target)
+    with signals() as stopped:
+        record = lab.measure(
+            loaded, plan, lambda: bool(stopped), lambda items: tqdm(list(items), desc=kind, file=sys.stderr)
+        )
+    if options.out:
+        options.out.write_text(json.dumps(record, ensure_ascii=False), encoding="utf-8")
+    result = results.read(json.loads(json.dumps(record)))
+    if options.csv:
+        options.csv.write_text(lab.to_csv(result), encoding="utf-8")
+    if options.json:
+        print(json.dumps(record, ensure_ascii=False, indent=2))
+    elif record["samples"]:
+        told = charts_of(kind).shown(result, None, words("en"), "light")
+        table = told["table"]
+        show(options, [dict(zip(table["columns"], row, strict=True)) for row in table["rows"]], kind)
+        out.print(told["verdict"])
+        out.print(f"[dim]{told['conditions']}[/dim]")
+    return 1 if stopped else 0
 
 
 def run_sweep(options: argparse.Namespace) -> int:

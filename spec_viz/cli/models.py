@@ -7,7 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from spec_viz.cli.terminal import command, fetch, show
-from spec_viz.models.catalogue import CATALOGUE, DEFAULT
+from spec_viz.models.catalogue import CATALOGUE, DEFAULT, PUBLISHED
 
 if TYPE_CHECKING:
     from spec_viz.models.readiness import Standing
@@ -17,7 +17,7 @@ def add(commands: Any) -> None:
     """Offer `models` and `drafters`."""
     models = command(commands, "models", run_models, "what models exist, bring weights into the cache, print a folder")
     models.add_argument("action", nargs="?", choices=("list", "fetch", "path"), default="list")
-    models.add_argument("name", nargs="?", default=DEFAULT, choices=tuple(CATALOGUE), metavar="NAME")
+    models.add_argument("name", nargs="?", default=DEFAULT, choices=(*CATALOGUE, *PUBLISHED), metavar="NAME")
 
     command(commands, "drafters", run_drafters, "every drafter: what it drafts, which rules fit, its options")
 
@@ -25,26 +25,16 @@ def add(commands: Any) -> None:
 def run_models(options: argparse.Namespace) -> int:
     """List the catalogue, fetch a model into the cache, or print its folder."""
     from spec_viz.models import weights
-    from spec_viz.models.catalogue import table
+    from spec_viz.models.catalogue import heads_table, table
 
     if options.action == "list":
-        rows = table()
-        if not options.json:
-            # What does not fit a terminal's width is in the JSON.
-            shown = (
-                "name",
-                "parameters",
-                "licence",
-                "size",
-                "writes",
-                "partner",
-                "cached",
-                "device",
-                "dtype",
-                "packed",
-            )
-            rows = [{name: row[name] for name in shown} for row in rows]
-        return show(options, rows, "models")
+        rows, published = table(), heads_table()
+        if options.json:
+            return show(options, [*rows, *published], "models")
+        # What does not fit a terminal's width is in the JSON.
+        shown = ("name", "parameters", "licence", "size", "writes", "partner", "cached", "device", "dtype", "packed")
+        show(options, [{name: row[name] for name in shown} for row in rows], "models")
+        return show(options, published, "heads that others published")
     if options.action == "fetch":
         fetch(options.name)
     folder = weights.folder(options.name)

@@ -21,7 +21,7 @@ from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaMLP, LlamaRMSNorm, LlamaRotaryEmbedding
 
 from spec_viz.drafters.head import Attention, Head, embedding_rows, turn
-from spec_viz.drafters.model import ModelDrafter, model_drafter
+from spec_viz.drafters.model import ModelDrafter, likeliest, model_drafter
 from spec_viz.drafters.readout import Readout, placed, put_to_work
 from spec_viz.drafters.registry import Anatomy, Family, Setup
 from spec_viz.engine.cache import GrowingLayer
@@ -31,8 +31,6 @@ from spec_viz.engine.proposal import Drafter, Needs, Outcome, Proposal, Seen, de
 Angles = tuple[Tensor, Tensor]
 # What judges a chain that was drawn, or chosen, slot by slot.
 CHAIN_RULES = ("token", "block", "match", "typical", "ensemble", "synthetic")
-# Candidates of a slot that the page shows.
-SHOWN = 3
 
 
 class BlockAttention(Attention):
@@ -227,14 +225,6 @@ class BlockDrafter(ModelDrafter):
             self._began = True
             self._model.hear(hidden)
             self._model.remember()
-
-
-def likeliest(law: Tensor) -> list[list[float]]:
-    """[id, probability] of the most probable tokens of a law (V,)."""
-    best = law.topk(min(SHOWN, len(law)))
-    return [
-        [token, round(chance, 4)] for token, chance in zip(best.indices.tolist(), best.values.tolist(), strict=True)
-    ]
 
 
 def make(head: Head, model: Any) -> tuple[DFlash, Readout]:

@@ -21,9 +21,9 @@ import torch
 from torch import Tensor, nn
 from transformers import LlamaConfig
 
-from spec_viz.drafters.dflash import CHAIN_RULES, Backbone, BlockDrafter, DFlash, likeliest, weigh
+from spec_viz.drafters.dflash import CHAIN_RULES, Backbone, BlockDrafter, DFlash, weigh
 from spec_viz.drafters.head import Head, spread
-from spec_viz.drafters.model import model_drafter
+from spec_viz.drafters.model import likeliest, model_drafter
 from spec_viz.drafters.readout import Readout, placed, put_to_work
 from spec_viz.drafters.registry import Anatomy, Family, Knob, Setup
 from spec_viz.engine.draws import Draws

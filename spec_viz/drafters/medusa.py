@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from spec_viz.drafters.head import Head
-from spec_viz.drafters.model import ModelDrafter, model_drafter
+from spec_viz.drafters.model import ModelDrafter, likeliest, model_drafter
 from spec_viz.drafters.readout import Readout, placed, put_to_work
 from spec_viz.drafters.registry import TREE, Anatomy, Family, Setup, check_tree
 from spec_viz.engine.draws import Draws
@@ -133,7 +133,9 @@ class MedusaDrafter(ModelDrafter):
         if self._tree:
             return self._fill(context, choose(self._accuracies[:gamma], self._tree))
         proposal = super().propose(context, gamma, draws)
-        return replace(proposal, why=tuple({"head": depth} for depth in proposal.depths))
+        assert proposal.q_raw is not None
+        told = zip(proposal.depths, proposal.q_raw, strict=True)
+        return replace(proposal, why=tuple({"head": depth, "candidates": likeliest(law)} for depth, law in told))
 
     def _fill(self, context: Sequence[int], shape: Sequence[tuple[int, int, float]]) -> Proposal:
         """The static tree with the tokens that the heads put at its ranks."""
@@ -157,7 +159,11 @@ class MedusaDrafter(ModelDrafter):
                 parents.append(at)
                 depth.append(below + 1)
                 why.append({"head": below + 1, "rank": rank + 1, "path_accuracy": round(chance, 6)})
-        raw = logits.softmax(-1)[[step - 1 for step in depth]]
+        heads = logits.softmax(-1)
+        # All drafts of a head have the same candidates: its first one tells them.
+        for head in set(depth):
+            why[depth.index(head)]["candidates"] = likeliest(heads[head - 1])
+        raw = heads[[step - 1 for step in depth]]
         return Proposal(tuple(tokens), q_raw=raw, why=tuple(why), parents=tuple(parents))
 
     def observe(self, outcome: Outcome) -> None:

@@ -16,6 +16,9 @@ from spec_viz.engine.proposal import NOTHING, ROOT, Drawn, Needs, Outcome, Propo
 from spec_viz.engine.rules import RULES
 from spec_viz.engine.warp import Warp
 
+# Candidates of a place that a drafter tells beside its draft.
+SHOWN = 3
+
 
 class Feedable(Protocol):
     """What a drafter needs of a model with a cache; `CachedModel` is one."""
@@ -156,6 +159,14 @@ class ModelDrafter:
 
     def close(self) -> None:
         self._model.close()
+
+
+def likeliest(law: Tensor) -> list[list[float]]:
+    """[id, probability] of the most probable tokens of a law (V,), as a drafter tells them."""
+    best = law.topk(min(SHOWN, len(law)))
+    return [
+        [token, round(chance, 4)] for token, chance in zip(best.indices.tolist(), best.values.tolist(), strict=True)
+    ]
 
 
 Kind = TypeVar("Kind", bound=ModelDrafter)

@@ -23,15 +23,12 @@ from torch import Tensor, nn
 from transformers import LlamaConfig, LlamaModel
 
 from spec_viz.drafters.head import Head, embedding_rows
-from spec_viz.drafters.model import ModelDrafter, model_drafter
+from spec_viz.drafters.model import ModelDrafter, likeliest, model_drafter
 from spec_viz.drafters.readout import OWN_ROWS, Readout, placed, put_to_work
 from spec_viz.drafters.registry import Anatomy, Family, Setup
 from spec_viz.engine.cache import crop, kv_bytes_per_token, new_cache
 from spec_viz.engine.draws import Draws
 from spec_viz.engine.proposal import Drafter, Outcome, Proposal, Seen, depths
-
-# Candidates of a slot that are told to the learner.
-TOLD = 3
 
 
 class Pard(nn.Module):
@@ -109,13 +106,8 @@ class PardDrafter(ModelDrafter):
         self._model.count = gamma
         proposal = super().propose(context, gamma, draws)
         assert proposal.q_raw is not None
-        best = proposal.q_raw.topk(min(TOLD, proposal.q_raw.shape[1]))
-        guesses = [
-            [[token, round(chance, 3)] for token, chance in zip(*row, strict=True)]
-            for row in zip(best.indices.tolist(), best.values.tolist(), strict=True)
-        ]
-        why = tuple({"slot": slot, "candidates": guess} for slot, guess in enumerate(guesses, 1))
-        return replace(proposal, why=why)
+        told = enumerate(proposal.q_raw, 1)
+        return replace(proposal, why=tuple({"slot": slot, "candidates": likeliest(law)} for slot, law in told))
 
     def observe(self, outcome: Outcome) -> None:
         # The prompt is read as soon as the target has read it, so that drafting costs the same in every round. What is

@@ -70,6 +70,10 @@ class Vocabulary:
         return replace(round_, tokens=self.table(mentioned(round_) - set(seen)))
 
 
+# Reasons of a drafter that are rows, each of which begins with a token's id.
+ROWS = ("candidates", "corrected", "dropped")
+
+
 def mentioned(round_: Round) -> set[int]:
     """Every token id a round speaks of, candidates included."""
     ids = set[int]()
@@ -78,6 +82,7 @@ def mentioned(round_: Round) -> set[int]:
         if node.id is not None:
             ids.add(node.id)
         tops += [node.p_top, node.q_top, node.residual_top]
+        ids.update(int(row[0]) for name in ROWS for row in (node.why or {}).get(name, ()))
     if round_.emitted is not None:
         ids.add(round_.emitted.id)
         tops.append(round_.emitted.p_top)

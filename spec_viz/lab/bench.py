@@ -275,16 +275,22 @@ def rows(result: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _ratio(timings: Sequence[Timing], method: str, other: str) -> str | None:
-    """Median and range over prompts of rate(method) ÷ rate(other), each the median of its repeats on that prompt."""
-    ratios = []
+    """Median and range over prompts of rate(method) ÷ rate(other)."""
+    found = ratios(timings, method, other)
+    return f"{statistics.median(found):.2f} ({min(found):.2f}–{max(found):.2f})" if found else None
+
+
+def ratios(timings: Sequence[Timing], method: str, other: str) -> list[float]:
+    """Per prompt rate(method) ÷ rate(other), each the median of its repeats on that prompt."""
+    found = []
     for prompt in dict.fromkeys(timing.prompt for timing in timings):
         pair = [
             [timing.rate for timing in timings if timing.prompt == prompt and timing.method == name]
             for name in (method, other)
         ]
         if all(pair):
-            ratios.append(statistics.median(pair[0]) / statistics.median(pair[1]))
-    return f"{statistics.median(ratios):.2f} ({min(ratios):.2f}–{max(ratios):.2f})" if ratios else None
+            found.append(statistics.median(pair[0]) / statistics.median(pair[1]))
+    return found
 
 
 def _spread(timings: Sequence[Timing]) -> str:

@@ -80,6 +80,8 @@ VARIANTS = (
     Variant(bits=3),
     Variant(bits=3, rotated=True),
 )
+# The forms by short names: of weights their own, of caches their bits, with an r where vectors are turned before.
+NAMED = {f"kv{each.bits}{'r' * each.rotated}" if each.bits else each.weights: each for each in VARIANTS[1:]}
 
 
 @dataclass(frozen=True, slots=True)

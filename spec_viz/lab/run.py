@@ -26,8 +26,8 @@ from spec_viz.engine.text import Vocabulary, clean
 from spec_viz.engine.trace import Finish, Round, Trace
 from spec_viz.engine.warp import Warp
 from spec_viz.models.catalogue import CATALOGUE
-from spec_viz.models.heads import read_head
 from spec_viz.models.load import Loaded, load_any
+from spec_viz.models.published import open_head
 from spec_viz.models.weights import WeightsError, fetch
 
 MAX_GAMMA = 12
@@ -192,7 +192,7 @@ def prepare(loaded: Loaded, request: Request, memory: dict[str, Any] | None = No
         length,
         partial(_open, loaded),
         memory={} if memory is None else memory,
-        open_head=partial(read_head, target_name=loaded.entry.name),
+        open_head=partial(open_head, loaded=loaded),
     )
     try:
         drafter = family.build(setup, request.options)

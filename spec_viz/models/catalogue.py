@@ -59,6 +59,22 @@ class Entry:
     partner: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class PublishedHead:
+    """A head that others trained for a target of the catalogue and published on the hub; `method` is its drafter.
+
+    `parameters` and the size of `source` are computed from its shapes, with the copies of the target's rows that some
+    layouts repeat.
+    """
+
+    name: str
+    title: str
+    method: str
+    target: str
+    parameters: int
+    source: Source
+
+
 DEFAULT = "smollm2-135m"
 # Written out of the head `draft_model` and the default target's own rows.
 DRAFT = "smollm2-draft"
@@ -131,9 +147,105 @@ _ENTRIES = (
         writes=("en", "vi"),
         partner="qwen3-0.6b",
     ),
+    Entry(
+        name="qwen3-8b",
+        title="Qwen3-8B",
+        parameters=8_190_735_360,
+        licence="Apache-2.0",
+        source=Source("hub", "Qwen/Qwen3-8B", 16_400_000_000),
+        tokenizer="qwen3",
+        writes=("en", "vi"),
+        partner="qwen3-0.6b",
+    ),
+    Entry(
+        name="llama-3.1-8b",
+        title="Llama-3.1-8B-Instruct",
+        parameters=8_030_261_248,
+        licence="Llama 3.1 Community",
+        source=Source("hub", "meta-llama/Llama-3.1-8B-Instruct", 16_100_000_000),
+        tokenizer="llama3",
+        writes=("en",),
+    ),
 )
 
 CATALOGUE: dict[str, Entry] = {entry.name: entry for entry in _ENTRIES}
+
+# Pairs that vLLM's documentation and tests serve, in the layouts that `models.published` reads.
+_HEADS = (
+    PublishedHead(
+        name="dflash-qwen3-4b",
+        title="DFlash for Qwen3-4B (z-lab)",
+        method="dflash",
+        target="qwen3-4b",
+        parameters=537_000_000,
+        source=Source("hub", "z-lab/Qwen3-4B-DFlash-b16", 1_070_000_000),
+    ),
+    PublishedHead(
+        name="dflash-qwen3-8b",
+        title="DFlash for Qwen3-8B (z-lab)",
+        method="dflash",
+        target="qwen3-8b",
+        parameters=1_049_000_000,
+        source=Source("hub", "z-lab/Qwen3-8B-DFlash-b16", 2_100_000_000),
+    ),
+    PublishedHead(
+        name="dspark-qwen3-4b",
+        title="DSpark for Qwen3-4B (DeepSeek)",
+        method="dspark",
+        target="qwen3-4b",
+        parameters=1_393_000_000,
+        source=Source("hub", "deepseek-ai/dspark_qwen3_4b_block7", 2_790_000_000),
+    ),
+    PublishedHead(
+        name="dspark-qwen3-8b",
+        title="DSpark for Qwen3-8B (DeepSeek)",
+        method="dspark",
+        target="qwen3-8b",
+        parameters=2_371_000_000,
+        source=Source("hub", "deepseek-ai/dspark_qwen3_8b_block7", 4_740_000_000),
+    ),
+    PublishedHead(
+        name="eagle-llama-3.1-8b",
+        title="EAGLE-1 for Llama-3.1-8B-Instruct (SafeAILab)",
+        method="eagle",
+        target="llama-3.1-8b",
+        parameters=777_000_000,
+        source=Source("hub", "yuhuili/EAGLE-LLaMA3.1-Instruct-8B", 1_550_000_000),
+    ),
+    PublishedHead(
+        name="pard-llama-3.1-8b",
+        title="PARD for the Llama 3 family, 1B (AMD)",
+        method="pard",
+        target="llama-3.1-8b",
+        parameters=1_236_000_000,
+        source=Source("hub", "amd/PARD-Llama-3.2-1B", 2_470_000_000),
+    ),
+)
+
+PUBLISHED: dict[str, PublishedHead] = {head.name: head for head in _HEADS}
+
+
+def published_head(method: str, target: str) -> PublishedHead | None:
+    """The head that others published of this method for this target."""
+    return next((head for head in PUBLISHED.values() if (head.method, head.target) == (method, target)), None)
+
+
+def heads_table() -> list[dict[str, Any]]:
+    """A row a published head."""
+    from spec_viz.models.weights import is_cached
+
+    return [
+        {
+            "name": head.name,
+            "drafter": head.method,
+            "target": head.target,
+            "parameters": f"{head.parameters / 1e6:,.0f} M",
+            "source": f"{head.source.kind} {head.source.place}",
+            "size": f"{head.source.size / 1e6:,.0f} MB",
+            "cached": "yes" if is_cached(head.name) else "no",
+        }
+        for head in PUBLISHED.values()
+    ]
 
 
 def table() -> list[dict[str, Any]]:

@@ -20,7 +20,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 from platformdirs import user_cache_path
 
-from spec_viz.models.catalogue import CATALOGUE, DEFAULT, Entry, Source
+from spec_viz.models.catalogue import CATALOGUE, DEFAULT, PUBLISHED, Entry, PublishedHead, Source
 
 # Raised whenever a conversion writes something else than before, so that caches made earlier are made again.
 RECIPE = 1
@@ -28,6 +28,8 @@ MANIFEST = "specviz.json"
 STAGES = ("wait", "download", "check", "convert", "save")
 # Only what a decoder in safetensors needs: no pickles, no code, no other runtimes' weights in sub-folders.
 HUB_FILES = ["*.safetensors", "*.json", "*.txt", "*.jinja"]
+# Some heads were published in torch's own format only; of such a file nothing but tensors is read.
+HEAD_FILES = ["*.safetensors", "*.bin", "config.json"]
 
 Progress = Callable[[str, float | None], None]
 
@@ -56,9 +58,14 @@ def cache_folder() -> Path:
 
 
 def folder(name: str) -> Path:
-    """The folder of a model that is ready to load; WeightsMissing says what to do when there is none."""
-    entry = find(name)
+    """The folder of a model or a published head that is ready to load; WeightsMissing says what to do otherwise."""
+    entry = PUBLISHED.get(name) or find(name)
     own = cache_folder() / name
+    if isinstance(entry, PublishedHead):
+        for place in (own, _hub_copy(entry.source)):
+            if place and _whole_head(place):
+                return place
+        raise WeightsMissing("error.published_missing", **_by_hand(entry), target=CATALOGUE[entry.target].title)
     if entry.source.kind == "wheel":
         if _converted(own, entry.source):
             return own
@@ -88,7 +95,7 @@ def fetch(name: str, progress: Progress | None = None, file: Path | None = None)
     `progress` hears a stage out of STAGES and the share of it that is done, None where that is not known. Two
     processes may call this at once: one works, the other waits. Raises WeightsError; nothing half-made stays behind.
     """
-    entry, hear = find(name), progress or (lambda _stage, _share: None)
+    entry, hear = PUBLISHED.get(name) or find(name), progress or (lambda _stage, _share: None)
     if is_cached(name):
         return folder(name)
     cache = cache_folder()
@@ -126,8 +133,8 @@ def _alone(lock: Path, hear: Progress) -> Iterator[None]:
         guard.release()
 
 
-def _bring(entry: Entry, cache: Path, hear: Progress, file: Path | None) -> None:
-    if entry.source.kind == "hub":
+def _bring(entry: Entry | PublishedHead, cache: Path, hear: Progress, file: Path | None) -> None:
+    if isinstance(entry, PublishedHead) or entry.source.kind == "hub":
         _download_hub(entry, hear)
         return
     if entry.source.kind == "head":
@@ -203,7 +210,7 @@ def _head_digest(source: Source) -> str:
         return hashlib.file_digest(read, "sha256").hexdigest()
 
 
-def _storage(problem: OSError, entry: Entry) -> WeightsError:
+def _storage(problem: OSError, entry: Entry | PublishedHead) -> WeightsError:
     place = str(cache_folder())
     if problem.errno == errno.ENOSPC:
         # Wheel, GGUF and float32 weights lie side by side for a moment.
@@ -315,6 +322,12 @@ def _whole(place: Path) -> bool:
     return all((place / shard).is_file() for shard in set(shards.values()))
 
 
+def _whole_head(place: Path) -> bool:
+    """Whether a folder has a head's configuration and weights."""
+    weights = (*place.glob("*.safetensors"), *place.glob("*.bin"))
+    return (place / "config.json").is_file() and bool(weights)
+
+
 def _hub_copy(source: Source) -> Path | None:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
@@ -325,7 +338,7 @@ def _hub_copy(source: Source) -> Path | None:
         return None
 
 
-def _download_hub(entry: Entry, hear: Progress) -> None:
+def _download_hub(entry: Entry | PublishedHead, hear: Progress) -> None:
     import httpx
     from huggingface_hub import constants, snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
@@ -336,7 +349,8 @@ def _download_hub(entry: Entry, hear: Progress) -> None:
     disable_progress_bars()
     try:
         with _watch(blobs, source.size, hear):
-            snapshot_download(source.place, allow_patterns=HUB_FILES, ignore_patterns=["*/*"])
+            files = HEAD_FILES if isinstance(entry, PublishedHead) else HUB_FILES
+            snapshot_download(source.place, allow_patterns=files, ignore_patterns=["*/*"])
     except (HfHubHTTPError, LocalEntryNotFoundError, ConnectionError, httpx.HTTPError) as problem:
         line = str(problem).strip().splitlines()[0][:200]
         raise WeightsError("error.no_hub", **_by_hand(entry), problem=line) from problem
@@ -367,7 +381,7 @@ def _download_twin(source: Source, hear: Progress) -> Path | None:
         return None
 
 
-def _by_hand(entry: Entry) -> dict[str, str]:
+def _by_hand(entry: Entry | PublishedHead) -> dict[str, str]:
     source = entry.source
     return {
         "name": entry.name,

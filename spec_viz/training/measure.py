@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from spec_viz.lab.bench import Question, Timing, measure, pooled_alpha, position_rates, rows
+from spec_viz.lab.bench import Question, Timing, measure, pooled_alpha, position_rates, ratios, rows
 from spec_viz.models.heads import HEADS, heads
 from spec_viz.models.load import Loaded
 from spec_viz.models.readiness import read_provenance
@@ -46,6 +47,8 @@ def measure_live(
         live = {
             "alpha": None if alpha is None else round(alpha, 4),
             "by_position": [round(rate, 4) for rate in position_rates(mine)],
+            **{key: table["all", f"ours · {name}"][key] for key in ("tau", "c")},
+            "speedup": _speedup(timings, f"ours · {name}"),
             "by_task": {
                 task: {key: table[task, f"ours · {name}"][key] for key in ("alpha", "by position", "tau", "c")}
                 for task in TASKS
@@ -55,3 +58,10 @@ def measure_live(
         }
         write_provenance(HEADS / name, {**read_provenance(name), "live": live})
     return result
+
+
+def _speedup(timings: Sequence[Timing], method: str) -> dict[str, float]:
+    """Speed ÷ plain decoding over prompts: the median, the smallest and the largest."""
+    found = ratios(timings, method, "ours · none")
+    told = {"median": statistics.median(found), "low": min(found), "high": max(found)}
+    return {name: round(value, 3) for name, value in told.items()}

@@ -89,6 +89,7 @@ def _provenance(family: Family) -> dict[str, Any] | None:
         "alpha": live.get("alpha"),
         "prompts": live.get("prompts"),
         "licence": papers.get("licence"),
+        "calibration": papers.get("calibration", {}).get("tenths"),
     }
 
 

@@ -389,5 +389,6 @@ def layout_of(paint: Palette, language: str, x: str, y: str) -> Figure:
         },
         "showlegend": True,
         "xaxis": {**axis, "title": {"text": x, "font": {"size": 12}}, "showgrid": False},
-        "yaxis": {**axis, "title": {"text": y, "font": {"size": 12}}, "zeroline": False},
+        # Nearer, letters with marks above them (ậ) would touch the numbers of the ticks.
+        "yaxis": {**axis, "title": {"text": y, "font": {"size": 12}, "standoff": 10}, "zeroline": False},
     }

@@ -240,7 +240,7 @@ def _said_of_passes(result: Result, pen: Pen) -> str:
         "first": pen.number(middle(result.at(low, "one")), 1),
         "last": pen.number(middle(result.at(high, "one")), 1),
     }
-    if line.per_token <= 0 or line.kv(high) < line.off * (line.rest + line.kv(high)):
+    if min(line.per_token, line.rest) <= 0 or line.kv(high) < line.off * (line.rest + line.kv(high)):
         return pen.t("experiments.verdict.context.noise", **args)
     share = 100 * line.kv(high) / (line.rest + line.kv(high))
     return pen.t(

@@ -292,16 +292,17 @@ def _heat(key: str, result: Sweep, pen: Pen) -> Chart:
             "zmin": -1,
             "zmax": 1,
             "colorscale": [
-                [0, mix(paint.surface, paint.no, 0.7)],
+                # No stronger, so that the number upon it is read in both themes.
+                [0, mix(paint.surface, paint.no, 0.45)],
                 [0.5, paint.surface],
-                [1, mix(paint.surface, paint.accent, 0.7)],
+                [1, mix(paint.surface, paint.accent, 0.45)],
             ],
             "showscale": False,
             "xgap": 2,
             "ygap": 2,
             "text": [[cell(line, task) for line in lines] for task in tasks],
             "texttemplate": "%{text}",
-            "textfont": {"size": 14},
+            "textfont": {"size": 14, "color": paint.ink},
             "customdata": [[told(line, task) for line in lines] for task in tasks],
             "hovertemplate": "%{customdata}<extra></extra>",
         }

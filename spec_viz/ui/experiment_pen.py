@@ -12,6 +12,8 @@ from spec_viz.ui.numerals import DECIMAL_MARK, decimal
 from spec_viz.ui.wording import Words
 
 SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross")
+# What bars are striped with, so that they differ without colour too.
+PATTERNS = ("", "/", ".", "x", "-")
 # More lines than this cannot be told apart; the table has them all.
 MOST_LINES = 5
 # How strong a result is drawn that stands beside another.
@@ -97,6 +99,13 @@ def even(layout: Figure, pen: Pen) -> None:
 def trace(xs: Sequence[Any], ys: Sequence[Any], name: str, **more: Any) -> Figure:
     """One line or set of points."""
     return {"type": "scatter", "x": list(xs), "y": list(ys), "name": name, **more}
+
+
+def fill(colour: str, place: int, pen: Pen) -> Figure:
+    """The look of the bars of one series: its colour, and from the second series on stripes."""
+    shape = PATTERNS[place % len(PATTERNS)]
+    stripes = {"shape": shape, "fillmode": "overlay", "fgcolor": pen.paint.surface, "size": 7, "solidity": 0.25}
+    return {"color": colour, "pattern": stripes}
 
 
 def short(value: float | None) -> float | None:

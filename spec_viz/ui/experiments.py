@@ -170,31 +170,23 @@ def _context(values: Mapping[str, Any], bounds: Bounds) -> context.Plan:
 
 
 def _quantisation(values: Mapping[str, Any], bounds: Bounds) -> quantisation.Plan:
-    from spec_viz.lab.quantisation import Plan, validate
+    from spec_viz.lab.quantisation import NAMED, Plan, validate
     from spec_viz.lab.run import MAX_GAMMA, RequestError
     from spec_viz.lab.sweep import Choice
 
     drafters, variants = (values.get(name, []) for name in ("drafters", "variants"))
-    named = _variants()
-    fits = _are(drafters, str, MOST_DRAFTERS) and _are(variants, str, len(named))
-    if not fits or not variants or not set(variants) <= named.keys():
+    fits = _are(drafters, str, MOST_DRAFTERS) and _are(variants, str, len(NAMED))
+    if not fits or not variants or not set(variants) <= NAMED.keys():
         raise RequestError("error.sweep_shape")
     return validate(
         Plan(
             tuple(questions(values.get("questions"), bounds)),
             tuple(Choice(name) for name in dict.fromkeys(drafters)),
-            tuple(named[name] for name in dict.fromkeys(variants)),
+            tuple(NAMED[name] for name in dict.fromkeys(variants)),
             gamma=_whole(values, "gamma", 4, 1, MAX_GAMMA),
             max_new_tokens=_whole(values, "max_new_tokens", 24, 2, bounds.max_new_tokens),
         )
     )
-
-
-def _variants() -> dict[str, quantisation.Variant]:
-    """The forms of the target by the names that the page has for them."""
-    from spec_viz.lab.quantisation import VARIANTS
-
-    return {f"kv{each.bits}{'r' * each.rotated}" if each.bits else each.weights: each for each in VARIANTS[1:]}
 
 
 _PLANS: Mapping[str, Callable[[Mapping[str, Any], Bounds], Any]] = {
@@ -298,13 +290,13 @@ def experiment(asked: Any) -> Json:
         from spec_viz.lab.results import module_of
 
         return {"csv": module_of(kind).to_csv(result)}
-    shown = _charts_of(kind).shown
+    shown = charts_of(kind).shown
     alike = beside if type(beside) is type(result) else None
     told: Json = shown(result, alike, t, "dark" if given.get("theme") == "dark" else "light")
     return told
 
 
-def _charts_of(kind: str) -> Any:
+def charts_of(kind: str) -> Any:
     """The module that draws results of a kind."""
     own = kind in ("context", "quantisation")
     return import_module(f"spec_viz.ui.{kind}_charts" if own else "spec_viz.ui.experiment_charts")

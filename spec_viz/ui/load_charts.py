@@ -173,6 +173,8 @@ def _by_batch(key: str, axis: str, lines: Sequence[Line], pen: Pen, value: Value
     layout = frame(pen, pen.t("experiments.axis.batch"), axis)
     layout["xaxis"] |= {"type": "log", "tickvals": sorted({batch for _, _, by_batch in lines for batch in by_batch})}
     layout["yaxis"]["rangemode"] = "tozero"
+    # A narrow place writes one name a line above the plot, which keeps its height.
+    layout["height"] += 18 * max(len(data) - 3, 0)
     return Chart(key, {"data": data, "layout": layout}, pen.t("chart.sweep.summary", listed="; ".join(listed)))
 
 
@@ -232,6 +234,9 @@ def _mark_crossing(layout: Figure, result: Result, pen: Pen) -> None:
     colour = pen.paint.no
     line = {"type": "line", "x0": at, "x1": at, "yref": "paper", "y0": 0, "y1": 1}
     layout["shapes"] = [line | {"line": {"color": colour, "width": 1.5, "dash": "dot"}}]
-    note = {"x": math.log10(at), "y": 1, "yref": "paper", "yanchor": "top", "xanchor": "left", "xshift": 4}
+    # At the foot, where few lines run, and on the side that has room.
+    left = at > math.sqrt(max(sample.batch for sample in result.samples))
+    note = {"x": math.log10(at), "y": 0, "yref": "paper", "yanchor": "bottom"}
+    note |= {"xanchor": "right", "xshift": -4} if left else {"xanchor": "left", "xshift": 4}
     note |= {"text": pen.t("experiments.crossing", batch=pen.number(at, 1)), "showarrow": False}
     layout["annotations"] = [note | {"font": {"size": 12, "color": colour}}]

@@ -18,11 +18,13 @@ from spec_viz.content.files import ASSETS, LESSONS
 from spec_viz.engine.trace import MAX_BYTES, SCHEMA, TraceError
 from spec_viz.ui.boot import boot, script_tag
 from spec_viz.ui.experiments import experiment as experiment_of
+from spec_viz.ui.family import family_routes
 from spec_viz.ui.lab import is_whole
 from spec_viz.ui.lab import law as law_of
 from spec_viz.ui.lab import place as place_of
-from spec_viz.ui.lesson_route import lesson_route
+from spec_viz.ui.lesson_route import lesson_routes
 from spec_viz.ui.room import Room, bundle_of
+from spec_viz.ui.serve import serve as serve_of
 from spec_viz.ui.view import view as view_of
 from spec_viz.ui.wording import words
 
@@ -61,6 +63,9 @@ def build(room: Room) -> gr.Blocks:
     def experiment(asked: Any) -> dict[str, Any]:
         return experiment_of(asked)
 
+    def serve(asked: Any) -> dict[str, Any]:
+        return serve_of(asked)
+
     def state(_: Any) -> dict[str, Any]:
         return room.state()
 
@@ -76,7 +81,7 @@ def build(room: Room) -> gr.Blocks:
             js_on_load=ON_LOAD,
             apply_default_css=False,
             elem_id="specviz",
-            server_functions=[view, drift, place, law, experiment, state, stop],
+            server_functions=[view, drift, place, law, experiment, serve, state, stop],
         )
         board.run(
             run,
@@ -169,7 +174,8 @@ def launch_options(room: Room) -> dict[str, Any]:
         "app_kwargs": {
             "routes": [
                 Route("/sv/vendor/plotly.min.js", _plotly),
-                lesson_route,
+                *lesson_routes,
+                *family_routes,
                 Mount("/sv/lessons", StaticFiles(directory=LESSONS)),
                 Mount("/sv", StaticFiles(directory=ASSETS)),
             ]

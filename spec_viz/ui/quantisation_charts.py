@@ -12,7 +12,7 @@ from typing import Any
 from spec_viz.lab.quantisation import FULL, Rates, Result, Sample, Variant, What, rates, size
 from spec_viz.lab.sweep import comparable
 from spec_viz.ui.charts import PALETTES, Chart, Figure, Theme
-from spec_viz.ui.experiment_pen import PALE, SYMBOLS, Pen, frame, mark, short, trace
+from spec_viz.ui.experiment_pen import PALE, SYMBOLS, Pen, fill, frame, mark, short, trace
 from spec_viz.ui.wording import Words
 
 Json = dict[str, Any]
@@ -75,7 +75,7 @@ def _charts(result: Result, beside: Result | None, pen: Pen) -> list[Chart]:
         _memory(result, pen),
     ]
     line = {"color": pen.paint.no, "width": 1.5, "dash": "dot"}
-    level = {"type": "line", "x0": 1, "x1": 1, "yref": "paper", "y0": 0, "y1": 1, "line": line}
+    level = {"type": "line", "layer": "below", "x0": 1, "x1": 1, "yref": "paper", "y0": 0, "y1": 1, "line": line}
     found[2].figure["layout"]["shapes"] = [level]
     lost = result.samples[0].lost
     return [*found, _error(result, beside, pen)] if lost else found
@@ -133,7 +133,7 @@ def _bars(
 
     for each, pale in ((result, False), (beside, True)):
         samples = each.samples[:MOST_FORMS] if each else ()
-        for name, (colour, value) in bars.items():
+        for place, (name, (colour, value)) in enumerate(bars.items()):
             known = [
                 (name_of(sample.variant, pen), found) for sample in samples if (found := value(sample)) is not None
             ]
@@ -146,17 +146,19 @@ def _bars(
                     "name": pen.t("experiments.beside.name", name=name) if pale else name,
                     "y": [_folded(form) for form, _ in known],
                     "x": [short(found) for _, found in known],
-                    "marker": {"color": colour},
+                    "marker": fill(colour, place, pen),
                     "opacity": PALE if pale else 1,
                     "text": [told(found) for _, found in known],
-                    "textposition": "auto",
-                    "textangle": 0,
+                    # Beside the bar: numbers upon stripes are not read.
+                    "textposition": "outside",
+                    "cliponaxis": False,
                     "hovertemplate": "%{y}: %{text}",
                 }
             )
             if not pale:
                 listed.append(f"{name}, " + ", ".join(f"{form}: {told(found)}" for form, found in known))
     layout = _lying(pen, axis, len(result.samples), len(data))
+    layout["margin"] = {**layout["margin"], "r": 44}
     if percent:
         layout["xaxis"] |= {"range": [0, 1.02], "tickformat": ".0%"}
     return Chart(key, {"data": data, "layout": layout}, pen.t("chart.sweep.summary", listed="; ".join(listed)))
@@ -196,6 +198,8 @@ def _memory(result: Result, pen: Pen) -> Chart:
     ]
     layout = _lying(pen, "MB", len(samples), 1)
     layout["barmode"] = "stack"
+    # The table has what does not fit into its piece of a bar.
+    layout["uniformtext"] = {"minsize": 10, "mode": "hide"}
     listed = "; ".join(
         f"{form}: " + ", ".join(f"{name} {pen.number(held[at] / MEGABYTE, 0)} MB" for name, (_, held) in parts.items())
         for at, form in enumerate(names)

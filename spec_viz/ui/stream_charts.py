@@ -8,9 +8,11 @@ from typing import Any
 from spec_viz.lab.sweep import Arrival, Sweep
 from spec_viz.lab.sweep_rows import Stream, by_series, stream
 from spec_viz.ui.charts import Chart, Figure
-from spec_viz.ui.experiment_pen import MOST_LINES, PALE, Pen, frame, trace
+from spec_viz.ui.experiment_pen import MOST_LINES, PALE, Pen, fill, frame, trace
 
 Json = dict[str, Any]
+# Lines of text as it comes have no points that could tell them apart; plain decoding is dotted.
+DASHES = ("solid", "dash", "dashdot", "longdash", "longdashdot")
 COLUMNS = ("drafter", "first", "token", "gap", "wait", "burst")
 
 
@@ -62,7 +64,12 @@ def _arrival(result: Sweep, beside: Sweep | None, pen: Pen) -> Chart:
         for place, (name, arrivals) in enumerate(_runs(each, pen) if each else ()):
             if place > MOST_LINES:
                 break
-            style = {"color": pen.colour(place - 1), "width": 2, "shape": "hv"}
+            style = {
+                "color": pen.colour(place - 1),
+                "width": 2,
+                "shape": "hv",
+                "dash": DASHES[(place - 1) % len(DASHES)],
+            }
             if place == 0:
                 style |= {"color": pen.paint.muted, "dash": "dot"}
             xs, ys = [0.0], [1]
@@ -96,7 +103,8 @@ def _bursts(result: Sweep, pen: Pen) -> Chart:
     data = []
     for place, (name, each) in enumerate(streams[:MOST_LINES]):
         whole, sizes = sum(each.bursts.values()), range(1, max(each.bursts) + 1)
-        bar = {"type": "bar", "name": name, "marker": {"color": pen.colour(place)}, "hovertemplate": "%{x}: %{y:.0%}"}
+        look = fill(pen.colour(place), place, pen)
+        bar = {"type": "bar", "name": name, "marker": look, "hovertemplate": "%{x}: %{y:.0%}"}
         # Sizes that never came have bars too, or the others would grow into their place.
         data.append(bar | {"x": list(sizes), "y": [round(each.bursts.get(size, 0) / whole, 4) for size in sizes]})
     layout = frame(pen, pen.t("experiments.axis.burst"), pen.t("experiments.axis.share"))

@@ -61,7 +61,7 @@ def open_trace(page: Page, content: str | bytes, name: str = "trace.ndjson") -> 
 
 def open_questions(page: Page) -> None:
     """Open every question under the board."""
-    for question in page.locator("details.sv-ask").all():
+    for question in page.locator("details.sv-ask:visible").all():
         if question.get_attribute("open") is None:
             question.locator("summary").click()
 

@@ -65,7 +65,7 @@ def test_it_is_reached_from_about_and_belongs_to_the_lab(visit: Visit, recorded:
     expect(page.get_by_role("heading", name=EN("break.title"))).to_be_visible()
     page.wait_for_url(re.compile("place=break"))
     expect(page.get_by_role("link", name=EN("shell.place.lab"))).to_have_attribute("aria-current", "true")
-    assert page.locator("nav.sv-places a").count() == 4
+    assert page.locator("nav.sv-places a").count() == 5
     expect(page).to_have_title(f"{EN('shell.place.break')} · SpecViz")
 
 

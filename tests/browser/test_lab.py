@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -13,6 +16,9 @@ from spec_viz.ui.wording import words
 from tests.browser.acts import EN, drawn, press
 from tests.browser.conftest import Visit
 from tests.browser.test_look import AXE, PHONE, overflow, serious
+from tests.browser.test_run import ask, ended, ready
+from tests.integration.launch import served
+from tests.integration.rooms import PROMPT, loaded, ready_room
 
 pytestmark = pytest.mark.browser
 
@@ -81,6 +87,49 @@ def test_the_page_and_the_lab_reckon_alike(visit: Visit, recorded: str) -> None:
     for (alpha, c), found in zip(pairs, best, strict=True):
         gamma, speedup = theory.best_gamma(alpha, c)
         assert (found["gamma"], found["speedup"]) == (gamma, pytest.approx(speedup)), (alpha, c)
+
+
+@contextmanager
+def priced_passes() -> Iterator[None]:
+    """A whole pass of the tiny model takes long, and a third as long again for each further token."""
+    whole = loaded().model
+
+    def wait(module: object, _args: object, given: dict[str, Any]) -> None:
+        # A drafter's pass over the first layers is a pass of a copy.
+        if module is whole:
+            threading.Event().wait(0.030 + 0.010 * (given["input_ids"].shape[1] - 1))
+
+    handle = whole.register_forward_pre_hook(wait, with_kwargs=True)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def test_a_live_run_is_slow_and_the_gamma_that_the_formula_names_makes_it_fast(
+    visit: Visit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Run live, ask why it is slower, change γ on the formula, run again: the promise must hold on this machine."""
+    with served(ready_room(monkeypatch)) as base, priced_passes():
+        # Its first layer keeps about half of its drafts: eight of them cost more than they bring, two do not.
+        made = "drafter=early_exit&options=layers:1&gamma=8&temperature=0.7&seed=1&max_new_tokens=32&chat=0&race=1"
+        page = ready(visit(f"{base}/?preset=&{made}"))
+        ask(page, PROMPT)
+        ended(page, "length")
+        expect(page.locator(".sv-verdict")).to_contain_text("slower than plain decoding")
+        page.locator("details.sv-ask[data-hide=faster] > summary").click()
+        page.locator("details.sv-ask[data-hide=faster]").get_by_role("link", name=EN("lab.link")).click()
+        expect(page.locator(".sv-lab-headline")).to_have_text(sentence("en", "lab.here.headline"))
+        expect(slider(page, "gamma")).to_have_value("8")
+        expect(verdict(page)).to_contain_text("Slower than plain decoding")
+        slider(page, "gamma").focus()
+        press(page, *["ArrowLeft"] * 6)
+        expect(verdict(page)).to_contain_text("times as fast as plain decoding")
+        page.get_by_role("button", name=EN("lab.try", gamma=2)).click()
+        page.wait_for_url(re.compile("gamma=2.*race=1"))
+        page.get_by_role("button", name=EN("control.run"), exact=True).click()
+        ended(page, "length")
+        expect(page.locator(".sv-verdict")).to_contain_text("times as fast as plain decoding")
 
 
 @pytest.mark.parametrize("language", ["vi", "en"])

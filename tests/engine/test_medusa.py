@@ -61,7 +61,12 @@ def test_each_place_has_the_law_of_its_head() -> None:
     torch.testing.assert_close(proposal.q, (plain(TEXT) / 0.7).softmax(-1), atol=2e-5, rtol=1e-4)
     draws = Draws(0, 1, len(TEXT))
     assert [pick(row, draws.by_round("draft", at)) for at, row in enumerate(proposal.q)] == list(proposal.tokens)
-    assert [why and why["head"] for why in proposal.why] == [1, 2, 3, 4]
+    for head, (why, law) in enumerate(zip(proposal.why, raw(proposal), strict=True), 1):
+        assert why is not None
+        best = law.topk(3)
+        assert why["head"] == head
+        assert [token for token, _ in why["candidates"]] == best.indices.tolist()
+        assert [chance for _, chance in why["candidates"]] == pytest.approx(best.values.tolist(), abs=1e-4)
 
 
 def test_chosen_drafts_are_the_heads_argmaxes() -> None:
@@ -143,6 +148,8 @@ def test_the_tree_is_filled_with_the_heads_guesses(gamma: int) -> None:
             ACCURACIES[step][(proposal.why[at] or {})["rank"] - 1] for step, at in enumerate(proposal.path(node))
         )
         assert why["path_accuracy"] == pytest.approx(chance, abs=1e-6)
+        # A head's guesses are the same wherever they stand, so its first draft tells them for all.
+        assert ("candidates" in why) == (proposal.depths.index(depth) == node)
         torch.testing.assert_close(raw(proposal)[node], plain(TEXT)[depth - 1].softmax(-1), atol=2e-5, rtol=1e-4)
 
 

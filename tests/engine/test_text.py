@@ -108,6 +108,9 @@ def test_a_round_is_labelled_with_every_id_it_mentions_but_those_seen() -> None:
     round_ = Round(1, nodes, Emitted(7, "correction", p_top=((8, 1.0),)))
     assert mentioned(round_) == {1, 2, 3, 4, 5, 6, 7, 8}
     assert mentioned(Round(0)) == set()
+    # A drafter's reasons name tokens too: candidates of a slot, what was grown and dropped.
+    told = {"candidates": [[11, 0.5], [3, 0.1]], "corrected": [[12, 0.5]], "dropped": [[13, -1, 0.1]], "slot": 1}
+    assert mentioned(Round(1, (Node(3, -1, 1, "discarded", why=told),))) == {3, 11, 12, 13}
     vocabulary = Vocabulary(TOKENIZERS["byte level"])
     labelled = vocabulary.label(round_, {1, 7, 99})
     assert labelled.tokens == vocabulary.table([2, 3, 4, 5, 6, 8])

@@ -19,6 +19,8 @@ needs_model = pytest.mark.skipif(not is_cached("smollm2-135m"), reason="the defa
         (["law", "--toy", "--rule", "nope"], "No rule is called nope; known: match"),
         (["bench", "--category", "nope"], "No preset is called nope; known: weather"),
         (["bench", "--drafters", "nope"], "No drafter is called nope; known: none"),
+        (["quantise", "--forms", "nope"], "No form is called nope; known: int8"),
+        (["context", "--drafters", "nope"], "No drafter is called nope; known: none"),
         (["decode", "--prompt-file", "/nonexistent/prompt.txt"], "/nonexistent/prompt.txt: No such file"),
         (["bench", "--questions", "/nonexistent/q.jsonl"], "/nonexistent/q.jsonl: No such file"),
         (["decode", "--prompt", "Hi", "--trace", "/nonexistent/x.ndjson"], "/nonexistent/x.ndjson: No such file"),
@@ -78,6 +80,36 @@ def test_concurrency_tells_speed_latency_crossing_and_schedule(
     said = " ".join(capsys.readouterr().out.split())
     assert "where it stops paying" in said
     assert "p95" in said
+
+
+@needs_model
+def test_context_tells_passes_and_decodes_behind_each_length(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, table = tmp_path / "result.json", tmp_path / "result.csv"
+    command = ["context", "--length", "200", "300", "--drafters", "prompt_lookup:max_ngram=2", "--passes", "2"]
+    assert main([*command, "--max-new-tokens", "4", "--out", str(path), "--csv", str(table)]) == 0
+    result = json.loads(path.read_text(encoding="utf-8"))
+    assert (result["schema"], result["kind"], result["finish"]) == ("specviz.result/1", "context", "done")
+    assert {sample["prefix"] for sample in result["samples"]} == {200, 300}
+    assert "prompt_lookup (max_ngram=2)" in {sample["drafter"] for sample in result["samples"]}
+    assert len(table.read_text(encoding="utf-8").splitlines()) == 1 + len(result["samples"])
+    said = " ".join(capsys.readouterr().out.split())
+    assert "p50 / p95 / p99" in said
+    assert "weights 538 MB" in said
+
+
+@needs_model
+def test_quantise_sets_each_form_beside_the_full_target(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "result.csv"
+    command = ["quantise", "--category", "short", "--forms", "kv4", "--drafters", "prompt_lookup", "--passes", "2"]
+    assert main([*command, "--max-new-tokens", "4", "--csv", str(path), "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert (result["schema"], result["kind"], result["finish"]) == ("specviz.result/1", "quantisation", "done")
+    full, four = result["samples"]
+    assert full["kl"][0] == 0 < four["kl"][0]
+    assert four["kv_bytes"] < full["kv_bytes"]
+    assert len(path.read_text(encoding="utf-8").splitlines()) == 3
 
 
 @needs_model

@@ -192,6 +192,7 @@ def test_the_page_hears_of_a_head_s_layers_and_papers_where_they_are(
     folder.mkdir()
     (folder / heads.CONFIG).write_text(json.dumps({"target": "tiny", "layers": [2, 15, 27]}), encoding="utf-8")
     papers = {"licence": "Apache-2.0", "corpus": {"shards": 3}, "parameters": 9, "held_out": {"all": {"agree": [0.5]}}}
+    papers["calibration"] = {"tenths": [[0.1, 0.2, 30]], "error": 0.1}
     (folder / heads.PROVENANCE).write_text(json.dumps(papers), encoding="utf-8")
     told = boot._drafter(FAMILIES["eagle3"])
     assert told["anatomy"]["layers"] == [2, 15, 27]
@@ -202,5 +203,6 @@ def test_the_page_hears_of_a_head_s_layers_and_papers_where_they_are(
         "alpha": None,
         "prompts": None,
         "licence": "Apache-2.0",
+        "calibration": [[0.1, 0.2, 30]],
     }
     assert boot._drafter(FAMILIES["pld_plus"])["anatomy"]["layers"] == "layer"

@@ -340,7 +340,8 @@ export class ExperimentsRoom {
     const { t } = this.#ctx;
     const { verdict = '', charts = [], table = null, conditions = '', partial = null, differ = [] } = this.#view ?? {};
     this.#verdict.setAttribute('aria-live', this.#progress ? 'off' : 'polite');
-    say(this.#verdict, verdict);
+    const [first, rest] = firstSentence(verdict);
+    if (this.#verdict.textContent !== `${first}${rest}`) this.#verdict.replaceChildren(first, rest && h('span', {}, rest));
     const part = partial && !this.#progress ? t('experiments.partial', partial) : '';
     this.#from.replaceChildren(...(charts.length ? [this.#ctx.badge(this.#origin, this.#result), ' ', part] : []));
     this.#notes.replaceChildren(...this.#besideNotes(differ));
@@ -381,12 +382,20 @@ export class ExperimentsRoom {
   #table({ columns, rows }) {
     const { t } = this.#ctx;
     const caption = t(TABLES[kindOf(this.#result)] ?? 'experiments.table');
-    const head = h('tr', {}, ...columns.map((column) => h('th', { scope: 'col' }, column)));
-    const body = rows.map(([first, ...cells]) => h('tr', {}, h('th', { scope: 'row' }, first), ...cells.map((cell) => h('td', {}, cell))));
+    // Numbers stand under each other, words begin under each other.
+    const looks = columns.map((_, at) => (rows.every((row) => /^\p{L}/u.test(row[at])) ? 'sv-x-words' : ''));
+    const head = h('tr', {}, ...columns.map((column, at) => h('th', { scope: 'col', class: looks[at] }, column)));
+    const body = rows.map(([first, ...cells]) => h('tr', {}, h('th', { scope: 'row' }, first), ...cells.map((cell, at) => h('td', { class: looks[at + 1] }, cell))));
     const table = h('table', { class: 'sv-table sv-x-table', 'aria-label': caption }, h('thead', {}, head), h('tbody', {}, ...body));
     const scroll = h('div', { class: 'sv-x-scroll', role: 'region', tabindex: '0', 'aria-label': caption }, table);
     // On a phone a caption inside would be as wide as the table.
     if (rows.length <= FEW_ROWS) return [h('p', { class: 'sv-x-caption' }, caption), scroll];
     return [h('details', { class: 'sv-x-more' }, h('summary', {}, caption), scroll)];
   }
+}
+
+/** The first sentence of a verdict, which is its answer, and the space and sentences behind it. */
+function firstSentence(text) {
+  const end = text.search(/(?<=[.!?])\s+(?=\p{Lu})/u);
+  return end < 0 ? [text, ''] : [text.slice(0, end), text.slice(end)];
 }

@@ -215,7 +215,7 @@ function frame(paint, lang, x, y) {
     legend: { orientation: 'h', x: 0, y: 1.02, yanchor: 'bottom', traceorder: 'normal', font: { size: 12 } },
     showlegend: false,
     xaxis: { ...axis, title: { text: x, font: { size: 12 } }, showgrid: false, zeroline: false, dtick: 1 },
-    yaxis: { ...axis, title: { text: y, font: { size: 12 } }, zeroline: false },
+    yaxis: { ...axis, title: { text: y, font: { size: 12 }, standoff: 10 }, zeroline: false },
   };
 }
 

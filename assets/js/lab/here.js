@@ -3,8 +3,8 @@
 import { h } from '../dom.js';
 import { mountNumbers } from '../numbers.js';
 
-/** show(answer) takes what spec_viz/ui/lab.py says of a run; null while it is asked. */
-export function mountHere(root, ctx, words, { fill }) {
+/** show(answer) takes what spec_viz/ui/lab.py says of a run; null while it is asked. Without `fill` it has no button. */
+export function mountHere(root, ctx, words, { fill = null } = {}) {
   const { t, number } = ctx;
   const body = h('div');
   root.append(h('h2', { class: 'sv-h2' }, t('lab.here')), body);
@@ -20,7 +20,7 @@ export function mountHere(root, ctx, words, { fill }) {
     const places = rates.map(([kept, judged], index) =>
       t('lab.here.rate', { place: index + 1, kept, judged, rate: number(kept / judged, 2) }),
     );
-    const put = h('button', { class: 'sv-break-button', type: 'button', onClick: fill }, t('lab.here.fill'));
+    const put = fill && h('button', { class: 'sv-break-button', type: 'button', onClick: fill }, t('lab.here.fill'));
     const table = h('div');
     mountNumbers(table, { words }).show(numbers);
     body.replaceChildren(
@@ -30,7 +30,7 @@ export function mountHere(root, ctx, words, { fill }) {
       h('p', { class: 'sv-lab-why' }, why.slice(1).map(sentence).join(' ')),
       h('p', { class: 'sv-lab-rates' }, t('lab.here.rates'), ' ', places.join(' · ')),
       table,
-      h('div', { class: 'sv-lab-actions' }, put),
+      put ? h('div', { class: 'sv-lab-actions' }, put) : '',
     );
   }
 

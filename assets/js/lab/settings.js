@@ -1,6 +1,6 @@
 /** What can be set in the Lab; the address holds it all. */
 
-export const ROOMS = Object.freeze(['formula', 'law', 'experiments', 'paged']);
+export const ROOMS = Object.freeze(['formula', 'law', 'experiments', 'family', 'paged']);
 
 /** The recorded runs of the paged room (assets/paged), as RUNS in spec_viz/lab/paging.py. */
 export const RUNS = Object.freeze(['none', 'prompt_lookup', 'eagle3']);

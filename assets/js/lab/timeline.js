@@ -57,7 +57,7 @@ export function makeTimeline(record, { t, number }, go) {
     const tall = (used) => usedFrom + USED * (1 - used / pool);
     const stairs = steps.map((step, at) => `L${x(at)} ${tall(pool - step.free)}L${x(at + 1)} ${tall(pool - step.free)}`).join('');
     drawing.append(
-      text(LEFT, usedFrom - 6, t('paged.strip.used', { pool })),
+      text(LEFT + 5, usedFrom - 6, t('paged.strip.used', { pool })),
       svg('line', { class: 'sv-pg-limit', x1: LEFT, x2: width - RIGHT, y1: usedFrom, y2: usedFrom }),
       text(LEFT - 5, usedFrom + 5, String(pool), 'end'),
       text(LEFT - 5, usedFrom + USED, '0', 'end'),
@@ -71,7 +71,7 @@ export function makeTimeline(record, { t, number }, go) {
     const up = (tokens) => (tokens / most) * TOKENS;
     const base = tokensFrom + TOKENS;
     drawing.append(
-      text(LEFT, tokensFrom - 6, t(sums.some(([, returned]) => returned) ? 'paged.strip.tokens' : 'paged.strip.plain')),
+      text(LEFT + 5, tokensFrom - 6, t(sums.some(([, returned]) => returned) ? 'paged.strip.tokens' : 'paged.strip.plain')),
       text(LEFT - 5, tokensFrom + 5, number(most, 0), 'end'),
       text(LEFT - 5, base, '0', 'end'),
       svg('line', { class: 'sv-pg-limit', x1: LEFT, x2: width - RIGHT, y1: base, y2: base }),
