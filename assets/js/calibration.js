@@ -21,7 +21,7 @@ export function drawCalibration(rounds, held, ctx, { shown = true } = {}) {
   const kept = bins.reduce((sum, bin) => sum + bin.kept, 0);
   const said = bins.reduce((sum, bin) => sum + bin.said * bin.drafts, 0) / drafts;
   const summary = t('calibration.said', { drafts, said: number(said * 100, 0), kept, share: number((kept / drafts) * 100, 0) });
-  const plot = h('div', { class: 'sv-calibration-plot' }, axes(bins, shown ? held : null, shown, ctx, `${t('calibration.title')}. ${summary}`));
+  const plot = h('div', { class: 'sv-calibration-plot' }, axes(bins, shown ? held : null, shown, ctx, shown ? `${t('calibration.title')}. ${summary}` : t('calibration.title')));
   const box = h('figure', { class: 'sv-calibration' }, h('figcaption', {}, t('calibration.caption')), plot);
   if (!shown) return box;
   box.append(key(held, t), h('p', { class: 'sv-slots-said' }, summary), table(bins, ctx));

@@ -42,17 +42,19 @@ def run_record(options: argparse.Namespace) -> int:
 
     presets = {preset.name: preset for preset in load_presets()}
     folders = {folder.name: folder for folder in lesson_folders(hidden=True)}
-    wanted: dict[str, list[str]] = {}
+    # None is all of it.
+    wanted: dict[str, list[str] | None] = {}
     for name in options.names or [*presets, *folders]:
         whole, _, part = name.partition("/")
-        wanted.setdefault(whole, []).extend([part] if part else [])
-    if unknown := [name for name in wanted if name not in presets and name not in folders]:
+        parts = wanted.setdefault(whole, [])
+        wanted[whole] = [*parts, part] if part and parts is not None else None
+    if unknown := [name for name in options.names if name not in presets and name.partition("/")[0] not in folders]:
         raise ValueError(f"no preset or lesson is called {', '.join(unknown)}")
     # Read before anything runs: a slip in a file should not cost the minutes of the recording.
     lessons = {name: load_lesson(folders[name]) for name in wanted if name in folders}
     for name, lesson in lessons.items():
         known = {*lesson.structure.traces, *lesson.structure.results}
-        if unknown := [part for part in wanted[name] if part not in known]:
+        if unknown := [part for part in wanted[name] or () if part not in known]:
             raise ValueError(f"{name} records nothing called {', '.join(unknown)}")
     loaded = load_model(DEFAULT)
     problems: list[str] = []
@@ -61,7 +63,7 @@ def run_record(options: argparse.Namespace) -> int:
             record(loaded, presets[name])
             problems += presets[name].problems()
         else:
-            record_lesson(loaded, lessons[name], parts or None)
+            record_lesson(loaded, lessons[name], parts)
             problems += check.problems(lessons[name])
     return report_problems(options, problems)
 

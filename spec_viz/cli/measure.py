@@ -178,33 +178,36 @@ def questions_of(options: argparse.Namespace) -> list[Question]:
 
 
 def run_concurrency(options: argparse.Namespace) -> int:
-    """Speed and latency by batch size, the crossing points, and K by batch size as vLLM takes it."""
+    """Speed and latency by batch size, where it stops paying, K by batch size for vLLM; Ctrl-C keeps what there is."""
     from spec_viz.drafters.registry import families
     from spec_viz.lab import concurrency
 
     questions = questions_of(options)
     known("drafter", options.drafters, families())
-    result = concurrency.measure(
-        load_model(options.target),
-        questions,
-        {name: {} for name in options.drafters},
-        batches=options.batch,
-        gammas=options.gamma,
-        alphas=options.alpha,
-        max_new_tokens=options.max_new_tokens,
-        repeats=options.repeats,
-        progress=lambda items: tqdm(items, file=sys.stderr),
-    )
+    loaded = load_model(options.target)
+    with signals() as stopped:
+        result = concurrency.measure(
+            loaded,
+            questions,
+            {name: {} for name in options.drafters},
+            batches=options.batch,
+            gammas=options.gamma,
+            alphas=options.alpha,
+            max_new_tokens=options.max_new_tokens,
+            repeats=options.repeats,
+            stop=lambda: bool(stopped),
+            progress=lambda items: tqdm(list(items), desc="concurrency", file=sys.stderr),
+        )
     if options.out:
         options.out.write_text(json.dumps(result, ensure_ascii=False, indent=2), encoding="utf-8")
     if options.json:
         print(json.dumps(result, ensure_ascii=False, indent=2))
-        return 0
+        return 1 if stopped else 0
     show(options, concurrency.rows(result), "concurrency")
     show(options, concurrency.crossings(result), "where it stops paying")
     show(options, [{**row, "vllm": row["vllm"] and json.dumps(row["vllm"])} for row in result["schedules"]], "tables")
     out.print(f"[dim]{concurrency.conditions_line(result)}[/dim]")
-    return 0
+    return 1 if stopped else 0
 
 
 def run_context(options: argparse.Namespace) -> int:

@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spec_viz.cli.terminal import command, err, out, show, signals
+from spec_viz.serving import METHODS
 
 if TYPE_CHECKING:
     from spec_viz.lab.metrics import Ratio
     from spec_viz.serving.counters import Window
     from spec_viz.serving.saved import Saved
-
-METHODS = ("baseline", "ngram", "draft_model", "eagle3")
 
 
 def add(commands: Any) -> None:

@@ -12,7 +12,7 @@ import io
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -80,10 +80,14 @@ class Member:
     conditions: Json | None = None
 
 
-@cache
 def published() -> Mapping[str, tuple[Claim, ...]]:
     """What was published of each method, in the table's order."""
-    found: dict[str, tuple[Claim, ...]] = _CLAIMS.validate_python(yaml.safe_load(FILE.read_text(encoding="utf-8")))
+    return _published(FILE, FILE.stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=1)
+def _published(path: Path, changed: int) -> Mapping[str, tuple[Claim, ...]]:  # noqa: ARG001 - `changed` is part of the key
+    found: dict[str, tuple[Claim, ...]] = _CLAIMS.validate_python(yaml.safe_load(path.read_text(encoding="utf-8")))
     return found
 
 

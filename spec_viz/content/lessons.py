@@ -285,9 +285,13 @@ class Lesson:
     def _names(self) -> Bundles:
         return Bundles(self.bundles)
 
+    @cached_property
+    def _family(self) -> Json:
+        return family.names()
+
     def scope(self, step: Step | None = None) -> Json:
         """What expressions of a step may speak of: its own trace and result by short names, all others by theirs."""
-        scope: Json = {"traces": self._names, "results": self.told, "served": ServedRuns(), "family": family.names()}
+        scope: Json = {"traces": self._names, "results": self.told, "served": ServedRuns(), "family": self._family}
         if step is None:
             return scope
         scope["figure"] = asdict(step.figure)
@@ -337,7 +341,13 @@ def load_lesson(folder: Path) -> Lesson:
 
 def sources(root: Path = LESSONS) -> dict[str, Source]:
     """The works that the course cites, by their short names."""
-    found: dict[str, Source] = _read(_SOURCES, root / "sources.yaml") if (root / "sources.yaml").is_file() else {}
+    path = root / "sources.yaml"
+    return _sources(path, path.stat().st_mtime_ns) if path.is_file() else {}
+
+
+@lru_cache(maxsize=2)
+def _sources(path: Path, changed: int) -> dict[str, Source]:  # noqa: ARG001 - `changed` is part of the key
+    found: dict[str, Source] = _read(_SOURCES, path)
     return found
 
 

@@ -17,9 +17,10 @@ from spec_viz.content.claims import names
 from spec_viz.content.figures import Command, Reported, Runs, Served
 from spec_viz.engine.trace import Trace, dumps
 from spec_viz.lab.metrics import Ratio
+from spec_viz.serving import METHODS
 from spec_viz.serving.counters import NOTHING, Counts
 from spec_viz.serving.reader import Reading
-from spec_viz.serving.saved import METHODS, Asked, Pass, Saved, SavedError, load, path_of, readings
+from spec_viz.serving.saved import Asked, Pass, Saved, SavedError, load, path_of, readings
 
 Json = dict[str, Any]
 # A line of a figure: pieces, each its text and the key that the words may explain there.

@@ -303,21 +303,22 @@ def measure(
     alphas: Sequence[float],
     max_new_tokens: int,
     repeats: int,
+    stop: Callable[[], bool] = lambda: False,
     progress: Progress = iter,
 ) -> dict[str, Any]:
-    """A whole plan with both policies, as a `specviz.result/1` record."""
+    """A whole plan with both policies, as a `specviz.result/1` record; what came before `stop` said so is kept."""
     choices = tuple(Choice(name, options) for name, options in drafters.items())
     policies: tuple[Policy, ...] = ("table", "goodput")
     plan = Plan(
         choices, tuple(questions), tuple(batches), tuple(gammas), tuple(alphas), max_new_tokens, repeats, policies
     )
     record = begin(loaded, validate(plan))
-    samples = list(run(loaded, plan, progress=progress))
+    samples = list(run(loaded, plan, stop, progress))
     return {
         **record,
         "samples": [asdict(sample) for sample in samples],
         "schedules": schedules(samples),
-        "finish": "done",
+        "finish": "stopped" if stop() else "done",
     }
 
 

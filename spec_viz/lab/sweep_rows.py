@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -148,7 +148,11 @@ def _interval(prompts: int, drawn: Callable[[NDArray[np.intp]], Numbers]) -> tup
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """Other γ as the runs at the largest one, `gamma`, predict them: by one α (i.i.d.), and position by position."""
+    """Other γ as the runs at the largest one, `gamma`, predict them: by one α (i.i.d.), and position by position.
+
+    Position by position a speedup is told as it is measured, as the median over prompts: prompts that copy and prompts
+    that don't, thrown together, say what none of them does.
+    """
 
     gamma: int
     predictions: tuple[Prediction, ...]
@@ -159,9 +163,20 @@ def forecast(points: Sequence[Point]) -> Forecast | None:
     if not points:
         return None
     gamma = max(each.gamma for each in points)
-    summary = _together([each for each in points if each.gamma == gamma], gamma)
-    predictions = what_if(summary, range(1, gamma + 1))
-    return Forecast(gamma, predictions) if predictions else None
+    largest = [each for each in points if each.gamma == gamma]
+    predictions = what_if(_together(largest, gamma), range(1, gamma + 1))
+    if not predictions:
+        return None
+    each = [_speedups(_together(mine, gamma)) for mine in _by_prompt(largest)]
+    middle = [statistics.median(speedups) for speedups in zip(*each, strict=True)]
+    return Forecast(gamma, tuple(replace(told, speedup=own) for told, own in zip(predictions, middle, strict=True)))
+
+
+def _speedups(summary: Summary) -> list[float]:
+    """What one prompt's places and costs say for γ = 1, 2, … up to its own; one number where nothing was drafted."""
+    told = [each.speedup for each in what_if(summary, range(1, summary.gamma + 1)) if each.speedup is not None]
+    assert summary.costs is not None
+    return told or [summary.costs.plain / summary.costs.round(0)] * summary.gamma
 
 
 def _together(points: Sequence[Point], gamma: int) -> Summary:

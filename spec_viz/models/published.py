@@ -11,6 +11,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
+
 from spec_viz.drafters.head import Head
 from spec_viz.models import weights
 from spec_viz.models.catalogue import PublishedHead, published_head
@@ -52,7 +54,7 @@ def _ours(name: str, target: str) -> bool:
 def _read(published: PublishedHead, place: Path, model: Any) -> Head:
     try:
         return READERS[published.method](place, model)
-    except (ValueError, KeyError) as problem:
+    except (ValueError, KeyError, OSError, SafetensorError) as problem:
         reason = f"no {problem}" if isinstance(problem, KeyError) else str(problem).rstrip(".")
         fields = {"title": published.title, "place": published.source.place, "problem": reason}
         raise WeightsError("error.published_layout", **fields) from None

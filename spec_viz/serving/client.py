@@ -15,8 +15,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import openai
-
 KEY = "SPECVIZ_SERVER_KEY"
 # Of a whole answer. A server on two cores is slow, not gone.
 PATIENCE = 300.0
@@ -67,6 +65,9 @@ class Server:
     """A server at an address such as http://127.0.0.1:8000, and the one model that it is asked for."""
 
     def __init__(self, address: str, model: str | None = None) -> None:
+        # Its import takes as long as a small page: only who asks a server waits for it.
+        import openai
+
         self.address = address.rstrip("/")
         self._client = openai.OpenAI(
             base_url=f"{self.address}/v1", api_key=os.environ.get(KEY, "none"), timeout=PATIENCE, max_retries=0
@@ -129,6 +130,8 @@ class Server:
 @contextmanager
 def _told(address: str) -> Iterator[None]:
     """What the client's errors mean, in a sentence for a person."""
+    import openai
+
     try:
         yield
     except openai.APIConnectionError as problem:

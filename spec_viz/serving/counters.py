@@ -6,6 +6,7 @@ A window between two looks says what happened in it. Names, labels and formulas 
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections import Counter
@@ -27,6 +28,8 @@ _DRAFTS, _DRAFTED, _ACCEPTED = (
 # Every vLLM counts these, with speculation or without.
 _GENERATED, _PROMPTED, _ANSWERS = "generation_tokens_total", "prompt_tokens_total", "time_to_first_token_seconds_count"
 _ALWAYS = (_GENERATED, _PROMPTED, _ANSWERS)
+# No server drafts deeper; a label that says so is not believed.
+_DEEPEST = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,10 +162,13 @@ def parse(text: str, seconds: float) -> Scrape:
         for sample in family.samples:
             name, whole = _PREFIX.sub("", sample.name), _PREFIX.match(sample.name)
             if whole and name == _POSITION:
-                places[int(sample.labels["position"])] += int(sample.value)
+                place = int(sample.labels.get("position", ""))
+                if not 0 <= place < _DEEPEST:
+                    raise ValueError(f"vLLM's counter {name} names the position {place}")
+                places[place] += _whole(sample.value)
             elif whole and name in (_DRAFTS, _DRAFTED, _ACCEPTED, *_ALWAYS):
                 # An entry with the value 0 is an answer too.
-                sums[name] += int(sample.value)
+                sums[name] += _whole(sample.value)
     missing = [name for name in _ALWAYS if name not in sums]
     if missing:
         raise ValueError(f"vLLM's counter {missing[0]} is missing")
@@ -171,6 +177,12 @@ def parse(text: str, seconds: float) -> Scrape:
         by_position = tuple(places[place] for place in range(max(places, default=-1) + 1))
         speculation = Counts(sums[_DRAFTS], sums[_DRAFTED], sums[_ACCEPTED], by_position)
     return Scrape(seconds, sums[_GENERATED], sums[_PROMPTED], sums[_ANSWERS], speculation)
+
+
+def _whole(value: float) -> int:
+    if not math.isfinite(value):
+        raise ValueError(f"{value} is no count")
+    return int(value)
 
 
 def between(before: Scrape, after: Scrape) -> Window:

@@ -47,7 +47,6 @@ MARK = "specviz.json"
 GIGABYTES = 4
 
 LOCAL = "127.0.0.1"
-PORT = 8000
 GAMMA = 4
 # What each method is in `--speculative-config`; HEAD stands for the folder that a head is written into.
 SPECULATIVE: dict[str, dict[str, Any] | None] = {

@@ -22,7 +22,6 @@ from spec_viz.serving.reader import Latency, Reading, latency, read
 
 SCHEMA: Literal["specviz.served/1"] = "specviz.served/1"
 SERVED = Path(__file__).parents[2] / "assets" / "served"
-METHODS = ("baseline", "ngram", "draft_model", "eagle3")
 MAX_BYTES = 1_000_000
 # A lookup finds nothing now and then; a model always drafts.
 _MAY_BE_SILENT = ("ngram",)

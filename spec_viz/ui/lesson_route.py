@@ -24,9 +24,8 @@ log = logging.getLogger(__name__)
 def _lesson(request: Request) -> Response:
     try:
         text = lesson_text(request.path_params["slug"], request.path_params["language"])
-    except ValueError as problem:
-        log.warning("a lesson cannot be shown: %s", problem)
-        return JSONResponse({"error": str(problem)}, status_code=500)
+    except (OSError, ValueError) as problem:
+        return _broken("a lesson", problem)
     return _answer(text, "no such lesson")
 
 
@@ -35,8 +34,13 @@ def _view(request: Request) -> Response:
     try:
         return _answer(view_text(slug, name, language), "no such experiment")
     except (OSError, ValueError) as problem:
-        log.warning("an experiment cannot be shown: %s", problem)
-        return JSONResponse({"error": str(problem)}, status_code=500)
+        return _broken("an experiment", problem)
+
+
+def _broken(what: str, problem: Exception) -> Response:
+    """The page has a sentence of its own; what is wrong is for who keeps the lessons, and may name a path."""
+    log.warning("%s cannot be shown: %s", what, problem)
+    return JSONResponse({"error": f"{what} cannot be shown"}, status_code=500)
 
 
 def view_text(slug: str, name: str, language: str) -> str | None:
@@ -44,15 +48,18 @@ def view_text(slug: str, name: str, language: str) -> str | None:
     folder = next((folder for folder in lesson_folders() if folder.name == slug), None)
     if folder is None or language not in LANGUAGES:
         return None
-    lesson = load_lesson(folder)
-    if not isinstance(lesson.structure.results.get(name), ExperimentRecipe):
+    # Only names of files that are there go on: anybody may ask for any other.
+    path = next((path for path in folder.glob("traces/*.json") if path.stem == name), None)
+    if path is None:
         return None
-    path = lesson.result_path(name)
-    return _view_text(path, language, path.stat().st_mtime_ns)
+    return _view_text(path, language, max(each.stat().st_mtime_ns for each in (path, folder / "lesson.yaml")))
 
 
 @lru_cache(maxsize=64)
-def _view_text(path: Path, language: str, changed: int) -> str:  # noqa: ARG001 - `changed` is part of the key
+def _view_text(path: Path, language: str, changed: int) -> str | None:  # noqa: ARG001 - `changed` is part of the key
+    recipe = load_lesson(path.parents[1]).structure.results.get(path.stem)
+    if not isinstance(recipe, ExperimentRecipe):
+        return None
     asked = {"result": json.loads(path.read_text(encoding="utf-8")), "language": language}
     views = {theme: experiment({**asked, "theme": theme}) for theme in ("light", "dark")}
     return json.dumps(views, ensure_ascii=False, separators=(",", ":"))

@@ -20,6 +20,8 @@ needs_model = pytest.mark.skipif(not is_cached("smollm2-135m"), reason="the defa
         (["bench", "--category", "nope"], "No preset is called nope; known: weather"),
         (["bench", "--drafters", "nope"], "No drafter is called nope; known: none"),
         (["quantise", "--forms", "nope"], "No form is called nope; known: int8"),
+        (["record", "weather/nope"], "no preset or lesson is called weather/nope"),
+        (["record", "5_1_principles/nope"], "5_1_principles records nothing called nope"),
         (["context", "--drafters", "nope"], "No drafter is called nope; known: none"),
         (["decode", "--prompt-file", "/nonexistent/prompt.txt"], "/nonexistent/prompt.txt: No such file"),
         (["bench", "--questions", "/nonexistent/q.jsonl"], "/nonexistent/q.jsonl: No such file"),

@@ -41,8 +41,10 @@ def asked() -> dict[str, set[str]]:
     """Every key that a script or module names, with the files that name it; a hole stands for one or more letters."""
     found: dict[str, set[str]] = {}
     for path in [*SCRIPTS, *PYTHON]:
-        for _, key in QUOTED.findall(path.read_text(encoding="utf-8")):
+        for quote, key in QUOTED.findall(path.read_text(encoding="utf-8")):
             if key.endswith(".yaml"):  # a file of that name, not a word
+                continue
+            if path.suffix == ".py" and quote == "`":  # a name in a docstring
                 continue
             if path.suffix == ".py" and "{" in key and f'f"{key}"' not in path.read_text(encoding="utf-8"):
                 continue

@@ -267,6 +267,27 @@ def test_a_stopped_run_keeps_whole_samples_and_its_file_is_read() -> None:
     assert all(float(row["p50"]) <= float(row["p99"]) for row in table)
 
 
+@pytest.mark.parametrize("asked", [1, 40, 160, 400])
+def test_a_whole_plan_that_is_stopped_still_tells_what_it_has(asked: int) -> None:
+    times = iter(range(10**6))
+    body = concurrency.measure(
+        loaded(),
+        QUESTIONS,
+        {"prompt_lookup": {}},
+        batches=(1, 2),
+        gammas=(1, 3),
+        alphas=(0.5,),
+        max_new_tokens=NEW,
+        repeats=1,
+        stop=lambda: next(times) >= asked,
+    )
+    assert body["finish"] == "stopped"
+    assert len(body["samples"]) < size(replace(PLAN, policies=("table", "goodput")))
+    assert sum(1 for _ in concurrency.rows(body)) == len(body["samples"])
+    assert len(crossings(body)) <= len(body["samples"])
+    assert read(json.loads(json.dumps(body))).finish == "stopped"
+
+
 @pytest.mark.parametrize(
     ("patch", "field"),
     [

@@ -96,6 +96,10 @@ def test_the_names_that_ray_gives_are_known_too() -> None:
         SPECULATION,
         TEXT + 'vllm:spec_decode_num_drafts_total{engine="0" 5.0\n',
         TEXT + SPECULATION.replace('position="3"', 'position="last"'),
+        TEXT + SPECULATION.replace('position="3"', 'position="1000000000"'),
+        TEXT + SPECULATION.replace(',position="3"', ""),
+        TEXT.replace(" 64.0", " +Inf"),
+        TEXT.replace(" 64.0", " NaN"),
     ],
 )
 def test_what_is_no_vllm_is_refused(text: str) -> None:

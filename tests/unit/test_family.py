@@ -64,6 +64,15 @@ def test_every_claim_has_a_source_and_its_conditions_in_both_languages() -> None
         assert claim.low is None or claim.low < claim.high
 
 
+def test_a_claim_that_is_written_while_the_page_runs_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "family.yaml"
+    file.write_text(family.FILE.read_text(encoding="utf-8"), encoding="utf-8")
+    monkeypatch.setattr(family, "FILE", file)
+    assert named("medusa").claims
+    file.write_text("medusa: []\n", encoding="utf-8")
+    assert [(member.method, member.claims) for member in family.members()] == [("medusa", ())]
+
+
 def test_a_measured_head_tells_what_its_papers_and_its_drafter_say(folder: Path) -> None:
     member = named("eagle3")
     anatomy = families()["eagle3"].anatomy

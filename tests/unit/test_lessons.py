@@ -420,7 +420,10 @@ def test_the_address_gives_a_lesson_and_its_changes(folder: Path, monkeypatch: p
         for missing in ("5_9.vi", "5_1_toy.fr", "..vi", "%2e%2e.vi", "_template.vi"):
             assert page.get(f"/sv/lesson/{missing}.json").status_code == 404
         (folder / "traces" / "toy.ndjson").unlink()
-        assert page.get("/sv/lesson/5_1_toy.vi.json").status_code == 500
+        broken = page.get("/sv/lesson/5_1_toy.vi.json")
+        assert broken.status_code == 500
+        # Whoever visits the page is not told where it lies.
+        assert "traces" not in broken.text
 
 
 def test_a_lesson_that_cannot_be_read_names_its_file(folder: Path) -> None:

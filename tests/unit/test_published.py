@@ -132,6 +132,14 @@ def test_a_config_without_what_a_reader_needs_is_refused_too(target: Loaded, lis
     assert "hidden_size" in raised.value.fields["problem"]
 
 
+def test_a_file_that_is_broken_is_said_in_one_sentence(target: Loaded, listed: None, tmp_path: Path) -> None:
+    write_eagle(tmp_path / "eagle-tiny")
+    (tmp_path / "eagle-tiny" / "model.safetensors").write_bytes(b"half")
+    with pytest.raises(RequestError) as raised:
+        run(target, "eagle")
+    assert raised.value.key == "error.published_layout"
+
+
 def test_our_own_head_comes_first(
     target: Loaded, listed: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

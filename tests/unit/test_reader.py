@@ -123,6 +123,8 @@ def test_a_server_without_speculation_writes_a_token_a_round() -> None:
 
 def test_a_request_that_drafted_nothing_has_no_lists_and_a_trace() -> None:
     assert drawn(traced([1, 1, 1], [])) == [(0, 0), (0, 0)]
+    # A burst is no proof of a draft: the client may have looked up late.
+    assert drawn(traced([1, 5], [])) == [(0, 0)] * 5
 
 
 def test_sums_without_lists_give_counts_and_no_trace() -> None:
@@ -149,13 +151,9 @@ def test_without_ids_there_is_no_trace(lost: str) -> None:
         pytest.param([1, 1, 1], [(4, 2), (4, 2)], id="more kept than came"),
         pytest.param([1, 1, 1], [(4, 0), (4, 0), (4, 0)], id="more steps than tokens"),
         pytest.param([1, 2, 2], [(4, 2), (4, 0)], id="a round across two arrivals"),
-        pytest.param([1, 5], [], id="a burst is no proof of a draft, but four silent steps and nothing else fit"),
     ],
 )
 def test_lists_that_contradict_the_tokens_are_refused(arrivals: list[int], steps: list[tuple[int, int]]) -> None:
-    if not steps:
-        assert drawn(traced(arrivals, steps)) == [(0, 0)] * 5
-        return
     with pytest.raises(ServerError) as told:
         reading(arrivals, steps)
     assert told.value.key == "error.server_contradicts"

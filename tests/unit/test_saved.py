@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from spec_viz.lab.metrics import summarise
+from spec_viz.serving import METHODS
 from spec_viz.serving.client import Answer, Arrival
 from spec_viz.serving.counters import NOTHING, Counts, Scrape
 from spec_viz.serving.local import SPECULATIVE, command
 from spec_viz.serving.saved import (
     MAX_BYTES,
-    METHODS,
     SCHEMA,
     Asked,
     Pass,
@@ -65,6 +67,18 @@ def small() -> Saved:
         tokens,
         (each,),
     )
+
+
+def test_every_method_that_is_saved_can_be_started() -> None:
+    assert tuple(SPECULATIVE) == METHODS
+
+
+def test_reading_saved_runs_needs_no_client() -> None:
+    # The page reads them at its start, and asks no server.
+    script = "import sys, spec_viz.serving.saved; print(*sys.modules)"
+    root = Path(__file__).parents[2]
+    loaded = subprocess.run([sys.executable, "-c", script], cwd=root, capture_output=True, text=True, check=True).stdout
+    assert not {"openai", "torch"} & set(loaded.split())
 
 
 def test_what_is_written_is_read_again(tmp_path: Path) -> None:

@@ -276,6 +276,22 @@ def test_smaller_gammas_are_predicted_from_the_largest() -> None:
     assert two.speedup_by_formula == pytest.approx(theory.speedup(alpha, 2, 0.1, 1.0 + 2 * 0.05, 0.02))
 
 
+def test_predictions_are_told_over_prompts_as_speedups_are_measured() -> None:
+    """One prompt copies and is soon done, one doesn't; summed up, the slow one's rounds would outweigh the other's."""
+    copies = made(0, 20, 20, ratio=1.8, positions=((20, 20, 20, 20),), costs=(1.0, 0.0, 0.1, 0.0))
+    writes = made(1, 0, 60, ratio=0.9, rounds=60, positions=((60, 60, 60, 0),), costs=(1.0, 0.0, 0.1, 0.0))
+    silent = made(2, 0, 0, ratio=0.8, positions=(), costs=(1.0, 0.0, 0.1, 0.25))
+    told = forecast([copies, writes])
+    assert told is not None
+    assert told.predictions[0].speedup == pytest.approx((2 / 1.1 + 1 / 1.1) / 2)
+    told = forecast([copies, writes, silent])
+    assert told is not None
+    assert told.predictions[0].speedup == pytest.approx(1 / 1.1)
+    told = forecast([copies, silent])
+    assert told is not None
+    assert told.predictions[0].speedup == pytest.approx((2 / 1.1 + 1 / 1.25) / 2)
+
+
 def test_every_line_of_a_result_is_told(gamma: Sweep) -> None:
     lines = series(gamma)
     assert [(line.drafter, line.rule) for line in lines] == [

@@ -8,6 +8,7 @@ export class FamilyRoom {
   #host;
   #ctx;
   #family = null; // null while it is fetched
+  #text = null; // as it came
   #failed = false;
 
   constructor(root, host, ctx) {
@@ -22,7 +23,11 @@ export class FamilyRoom {
     try {
       const answer = await fetch(`${this.#host.boot.static}family.json`);
       if (!answer.ok) throw new Error(`family: ${answer.status}`);
-      this.#family = await answer.json();
+      const text = await answer.text();
+      // What was sorted or scrolled stays so while there is nothing new.
+      if (text === this.#text) return;
+      this.#family = JSON.parse(text);
+      this.#text = text;
       this.#failed = false;
     } catch (error) {
       console.error(error);

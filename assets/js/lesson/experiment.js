@@ -22,7 +22,7 @@ export function mountExperiment(root, stage) {
   const draw = () => {
     // Paper is white.
     const all = views[live ? themeOf(host.state) : 'light'].charts;
-    const wanted = figure.charts.length ? figure.charts.map((name) => all.find(({ key }) => key === name)) : all;
+    const wanted = figure.charts.length ? figure.charts.map((name) => all.find(({ key }) => key === name)).filter(Boolean) : all;
     closed.hidden = shown;
     charts.show(shown ? wanted : []);
     // Some charts are as high as they have rows.

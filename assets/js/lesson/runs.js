@@ -38,6 +38,7 @@ export function mountRuns(root, stage) {
       draw();
     },
     repaint: draw,
+    destroy: () => charts.show([]),
   };
 }
 

@@ -21,7 +21,8 @@ export function makeStage(scene) {
   if (!(figure.kind in FIGURES)) return empty(root);
   const paths = filesOf(figure);
   const element = h('section', { class: 'sv-l-stage-box', 'aria-label': ctx.t(`lesson.figure.${figure.kind}`) }, root);
-  if (paths.some((path) => !texts.has(path)) || (figure.kind === 'cost' && !figure.result)) {
+  const lost = { cost: !figure.result, served: !figure.ndjson };
+  if (paths.some((path) => !texts.has(path)) || lost[figure.kind]) {
     root.append(h('p', { class: 'sv-alert' }, ctx.t('lesson.figure.missing')));
     return empty(element);
   }
