@@ -86,11 +86,12 @@ def choice_of(asked: Any) -> Choice:
     typed = given.get("options")
     pairs = list(typed.items())[:OPTIONS] if isinstance(typed, dict) else []
     options = {_text(name, NAME): _text(value, VALUE) for name, value in pairs if isinstance(value, str)}
-    version = given.get("version") if given.get("version") in VERSIONS else "0.32"
-    hardware = given.get("hardware") if given.get("hardware") in HARDWARE else "nvidia-24"
+    version, hardware = (_text(given.get(name), NAME) for name in ("version", "hardware"))
+    version = version if version in VERSIONS else "0.32"
+    hardware = hardware if hardware in HARDWARE else "nvidia-24"
     method = _text(given.get("method"), NAME) or HOME
     plain, _ = resolve(method)
-    started = begin(plain.name if plain else method, _text(given.get("target"), NAME), str(version), str(hardware))
+    started = begin(plain.name if plain else method, _text(given.get("target"), NAME), version, hardware)
     drafter = _text(given.get("drafter"), NAME) or started.drafter
     return Choice(method, started.target, drafter, options, started.version, started.hardware)
 

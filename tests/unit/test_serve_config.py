@@ -512,7 +512,17 @@ HOSTILE: list[Any] = [
     {"method": "<b>", "hardware": "__proto__", "version": "9", "options": {"a\n": "b\x00", "__proto__": "1"}},
     {"method": "ngram", "target": "a\nb; rm", "options": {str(number): "1" for number in range(500)}},
     {"method": "eagle3", "drafter": "x" * 9999, "options": {"num_speculative_tokens": ["4"]}},
+    {"method": "eagle3", "version": ["0.32"], "hardware": {"a": 1}},
 ]
+
+
+@pytest.mark.parametrize("digits", [6, 12, 350])
+@pytest.mark.parametrize("name", [key.name for key in KEYS.values() if key.kind in {"whole", "real"}])
+def test_a_number_without_end_is_refused_before_anything_is_made_of_it(name: str, digits: int) -> None:
+    """A list of a million million rates would take a host's memory; 350 digits are no float."""
+    built = made("eagle3", more={"rejection_sample_method": "synthetic", name: "9" * digits})
+    if name == "num_speculative_tokens" or digits > 10:
+        assert name in {finding.about for finding in built.findings if finding.severity == "refuse"}
 
 
 @pytest.mark.parametrize("asked", HOSTILE)

@@ -155,6 +155,10 @@ def _defaults(method: Method | None, pair: Pair | None) -> dict[str, str]:
     return around | own
 
 
+# No number here is larger; what is made of one must not fill the memory of who asks.
+LARGEST = 2**31 - 1
+
+
 def value_of(key: Key, text: str) -> Any:
     """The value of a typed option; None where it is none of this key's."""
     text = text.strip()
@@ -172,9 +176,9 @@ def value_of(key: Key, text: str) -> Any:
         return value if isinstance(value, list) and value else None
     if isinstance(value, bool) or not isinstance(value, int if key.kind == "whole" else int | float):
         return None
-    if not math.isfinite(value):
+    if isinstance(value, float) and not math.isfinite(value):
         return None
-    low, high = key.low, key.high
+    low, high = key.low, LARGEST if key.high is None else key.high
     return value if (low is None or value >= low) and (high is None or value <= high) else None
 
 

@@ -181,7 +181,8 @@ def _speculative() -> tuple[Key, ...]:
         return Key(name, "speculative", kind, more.pop("source", CONFIG), **more)
 
     return (
-        key("num_speculative_tokens", "whole", low=1, offered=True),
+        # vLLM sets no bound; drafts this long never pay, and lists of so many rates are made.
+        key("num_speculative_tokens", "whole", low=1, high=1024, offered=True),
         key("prompt_lookup_min", "whole", low=1, usual="5", methods=_LOOKUP, offered=True),
         key("prompt_lookup_max", "whole", low=1, usual="5", methods=_LOOKUP, offered=True),
         key("suffix_decoding_max_tree_depth", "whole", low=1, usual="24", methods=("suffix",), offered=True),
