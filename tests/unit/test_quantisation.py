@@ -248,7 +248,7 @@ def test_texts_that_left_are_counted_with_those_that_float64_keeps(result: Resul
     )
     assert own["x"][1] == 0.5
     assert exact["x"][0] == 0.75
-    assert "2 texts left it" in told["verdict"]
+    assert "Texts that left it: 2." in told["verdict"]
     assert "1 of 2 stayed" in told["verdict"]
 
 
