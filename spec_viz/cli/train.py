@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
-from spec_viz.cli.measure import show_bench
+from spec_viz.cli.measure import save, show_bench
 from spec_viz.cli.terminal import command, load_model, out, pause, show, signals
 from spec_viz.models.catalogue import DEFAULT, TRAINED
 
@@ -89,7 +89,7 @@ def run_train_head(options: argparse.Namespace) -> int:
     from spec_viz.models.heads import HEADS
     from spec_viz.models.weights import cache_folder
     from spec_viz.training.features import Corpus
-    from spec_viz.training.fit import quick_dtype
+    from spec_viz.training.precision import quick_dtype
     from spec_viz.training.recipe import Workshop
     from spec_viz.training.shards import CORPUS
     from spec_viz.training.smoke import toy_corpus, toy_target
@@ -165,6 +165,7 @@ def run_train_measure(options: argparse.Namespace) -> int:
         repeats=options.repeats,
         progress=lambda items: tqdm(items, file=sys.stderr),
     )
+    save(options.out, result, "timings")
     return show_bench(options, result)
 
 

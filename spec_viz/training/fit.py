@@ -23,6 +23,7 @@ from spec_viz.training.batches import batches, count_batches
 from spec_viz.training.features import Corpus
 from spec_viz.training.generate import quiet
 from spec_viz.training.lesson import Learner, Marks
+from spec_viz.training.precision import quick_dtype
 
 BETAS = (0.9, 0.95)
 DECAY = 0.01
@@ -97,15 +98,6 @@ def fit(
                 _save(learner, optimiser, folder / "checkpoint.safetensors", progress.step, about)
             hear(progress)
     return progress
-
-
-def quick_dtype() -> torch.dtype:
-    """What this processor multiplies in at its best: bfloat16 where it has instructions for it, float32 elsewhere.
-
-    Without them bfloat16 is emulated: the target's features came at 53 ids a second instead of 230 (AVX2, one thread).
-    """
-    able = torch.cpu.get_capabilities()
-    return torch.bfloat16 if any(able.get(name) for name in ("avx512_bf16", "amx_bf16", "bf16")) else torch.float32
 
 
 def read_curve(folder: Path, points: int = 16) -> list[dict[str, Any]]:

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn.functional import linear, pad
 
 from spec_viz.training.batches import Batch
+from spec_viz.training.precision import quick_dtype
 from spec_viz.training.vocabulary import DraftVocabulary
 
 
@@ -97,8 +98,8 @@ class _SoftCrossEntropy(torch.autograd.Function):
     def forward(
         ctx: Any, states: Tensor, theirs: Tensor, output: Tensor, weight: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        # Everything in the features' own precision: autocast would convert the output rows again for each part.
-        ours, output = states.to(theirs.dtype), output.to(theirs.dtype)
+        # All in one precision from the start: autocast would convert the output rows again for each part.
+        ours, theirs, output = (each.to(quick_dtype()) for each in (states, theirs, output))
         gradient = torch.empty_like(ours)
         losses, alpha, agree = (torch.empty(len(states)) for _ in range(3))
         for first in range(0, len(states), _SoftCrossEntropy.ROWS):

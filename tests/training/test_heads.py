@@ -15,11 +15,13 @@ from spec_viz import cli
 from spec_viz.models import heads
 from spec_viz.models.catalogue import TRAINED
 from spec_viz.models.load import Loaded
+from spec_viz.training import lesson
 from spec_viz.training.batches import batches, count_batches
 from spec_viz.training.bigram import count
 from spec_viz.training.features import Corpus, read_features, write_features
-from spec_viz.training.fit import Course, fit, quick_dtype
+from spec_viz.training.fit import Course, fit
 from spec_viz.training.heads import NAMES, RECIPES
+from spec_viz.training.precision import quick_dtype
 from spec_viz.training.recipe import Workshop
 from spec_viz.training.shards import read_shard
 from spec_viz.training.smoke import toy_corpus, toy_target
@@ -110,10 +112,17 @@ def test_a_head_learns_in_what_the_processor_multiplies_in(
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: able)
     assert quick_dtype() == dtype
     learner = RECIPES["medusa"].learner(Workshop(loaded, corpus))
-    seen = set[bool]()
+    seen, read = set[bool](), set[torch.dtype]()
+
+    def spy(states: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
+        read.update((states.dtype, output.dtype))
+        return torch.nn.functional.linear(states, output)
+
+    monkeypatch.setattr(lesson, "linear", spy)
     learner.register_forward_pre_hook(lambda *_: seen.add(torch.is_autocast_enabled("cpu")))
     fit(learner, corpus, tmp_path, replace(COURSE, epochs=1))
     assert seen == {dtype == torch.bfloat16}
+    assert read == {dtype}
 
 
 def test_another_course_does_not_go_on_from_this_one_s_checkpoint(toy: tuple[Loaded, Corpus], tmp_path: Path) -> None:
