@@ -11,7 +11,11 @@ from spec_viz.models.weights import WeightsError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; the exit code is 0 when it did what it says, 1 when a check failed, 2 when it could not run."""
+    """Run a command and give its exit code.
+
+    0: it did what it says. 1: a check failed, or it was stopped and told what it had. 2: it could not run. 130: it was
+    stopped before it had anything.
+    """
     options = _parser().parse_args(arguments)
     from spec_viz.ui.wording import words
 
@@ -25,6 +29,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         key = getattr(problem, "key", None)
         sentence = words("en")(key, **problem.fields) if key else str(problem)  # type: ignore[attr-defined]
         err.print(sentence, style="red")
+    except KeyboardInterrupt:
+        err.print("Stopped.")
+        return 130
     return 2
 
 

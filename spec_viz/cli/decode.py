@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 from rich.text import Text
 
-from spec_viz.cli.terminal import command, load_model, out, show
+from spec_viz.cli.terminal import command, load_model, out, show, signals, writable
 from spec_viz.models.catalogue import CATALOGUE, DEFAULT
 
 if TYPE_CHECKING:
@@ -77,16 +77,17 @@ def run_decode(options: argparse.Namespace) -> int:
     )
     given = {name: getattr(options, name) for name in names}
     request, _ = check(Request(prompt, options=settings_of(options.drafter, options.set), **given))
-    if options.trace:
-        # Asked before the run, so that a folder that does not exist costs no rounds.
-        options.trace.touch()
+    writable(options.trace)
     loaded = load_model(options.target)
     draw = None if options.json else _draw
-    traces = [_watch(start(loaded, request), draw)]
-    if options.race:
-        traces.append(_watch(start(loaded, request.baseline()), None))
+    with signals() as stopped:
+        traces = [_watch(start(loaded, request, lambda: bool(stopped)), draw)]
+        if options.race and not stopped:
+            traces.append(_watch(start(loaded, request.baseline(), lambda: bool(stopped)), None))
     if options.trace:
         options.trace.write_text(dumps(*traces), encoding="utf-8")
+    if not traces[0].rounds:
+        raise KeyboardInterrupt  # stopped before the first round: there is nothing to tell
     dialects = _dialects(traces[0]) if options.dialects else []
     if options.json:
         said = {"dialects": dialects} if dialects else {}
@@ -98,7 +99,7 @@ def run_decode(options: argparse.Namespace) -> int:
             # What is said of the first position holds for the others.
             rows = [row | {"definition": "" if (row["position"] or 1) > 1 else row["definition"]} for row in dialects]
             show(options, rows, "the same run in other words")
-    return 0
+    return 1 if stopped else 0
 
 
 def _dialects(run: Trace) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from tqdm import tqdm
 
 from spec_viz.cli.decode import settings_of
-from spec_viz.cli.terminal import command, known, load_model, out, show, signals
+from spec_viz.cli.terminal import at_least, command, err, known, load_model, out, show, signals, writable
 from spec_viz.models.catalogue import CATALOGUE, DEFAULT
 
 if TYPE_CHECKING:
@@ -30,15 +30,15 @@ def add(commands: Any) -> None:
     bench.add_argument("--questions", type=Path, metavar="FILE.jsonl", help="Spec-Bench questions; presets otherwise")
     bench.add_argument("--held-out", action="store_true", help="prompts that no head of ours was trained on, by task")
     bench.add_argument("--category", nargs="+", help="only these categories of the questions, or these presets")
-    bench.add_argument("--limit", type=int, default=10, help="questions a category")
+    bench.add_argument("--limit", type=at_least(1), default=10, help="questions a category")
     bench.add_argument("--drafters", nargs="+", default=["prompt_lookup"], metavar="NAME")
     bench.add_argument("--against", default="transformers", choices=("transformers", "vllm", "nothing"))
     bench.add_argument(
         "--server", action="append", default=[], metavar="NAME=URL", help="with --against vllm: a running server"
     )
-    bench.add_argument("--max-new-tokens", type=int, default=64)
-    bench.add_argument("--gamma", type=int, default=4)
-    bench.add_argument("--repeats", type=int, default=3)
+    bench.add_argument("--max-new-tokens", type=at_least(2), default=64)
+    bench.add_argument("--gamma", type=at_least(1), default=4)
+    bench.add_argument("--repeats", type=at_least(1), default=3)
     bench.add_argument("--out", type=Path, metavar="RESULT.json")
 
     load = command(commands, "concurrency", run_concurrency, "where speculation stops paying as requests share a pass")
@@ -46,23 +46,26 @@ def add(commands: Any) -> None:
     load.add_argument("--questions", type=Path, metavar="FILE.jsonl", help="Spec-Bench questions; presets otherwise")
     load.add_argument("--held-out", action="store_true", help="prompts that no head of ours was trained on, by task")
     load.add_argument("--category", nargs="+", help="only these categories of the questions, or these presets")
-    load.add_argument("--limit", type=int, default=10, help="questions a category")
-    load.add_argument("--drafters", nargs="*", default=["prompt_lookup"], metavar="NAME")
-    load.add_argument("--batch", nargs="+", type=int, default=[1, 2, 4, 8, 16, 32, 64], help="requests side by side")
-    load.add_argument("--gamma", nargs="+", type=int, default=[2, 4])
+    load.add_argument("--limit", type=at_least(1), default=10, help="questions a category")
+    load.add_argument("--drafters", nargs="*", default=["prompt_lookup"], metavar="NAME[:KEY=VALUE,…]")
+    load.add_argument(
+        "--batch", nargs="+", type=at_least(1), default=[1, 2, 4, 8, 16, 32, 64], help="requests side by side"
+    )
+    load.add_argument("--gamma", nargs="+", type=at_least(1), default=[2, 4])
     load.add_argument("--alpha", nargs="*", type=float, default=[0.6, 0.8], help="chances of a free, lossy drafter")
-    load.add_argument("--max-new-tokens", type=int, default=32)
-    load.add_argument("--repeats", type=int, default=3)
+    load.add_argument("--max-new-tokens", type=at_least(2), default=32)
+    load.add_argument("--repeats", type=at_least(1), default=3)
     load.add_argument("--out", type=Path, metavar="RESULT.json")
+    load.add_argument("--csv", type=Path, metavar="FILE.csv", help="a line a batch")
 
     long = command(commands, "context", run_context, "how a pass grows with the text behind it, and whom that helps")
     long.add_argument("--target", default=DEFAULT, choices=tuple(CATALOGUE), metavar="NAME")
     long.add_argument("--drafters", nargs="+", metavar="NAME[:KEY=VALUE,…]", help="two when left out")
-    long.add_argument("--length", nargs="+", type=int, help="tokens behind which it is measured")
-    long.add_argument("--gamma", type=int, default=4)
-    long.add_argument("--max-new-tokens", type=int, default=32)
-    long.add_argument("--passes", type=int, default=12, help="timed passes of every kind behind each length")
-    long.add_argument("--repeats", type=int, default=1)
+    long.add_argument("--length", nargs="+", type=at_least(1), help="tokens behind which it is measured")
+    long.add_argument("--gamma", type=at_least(1), default=4)
+    long.add_argument("--max-new-tokens", type=at_least(2), default=32)
+    long.add_argument("--passes", type=at_least(1), default=12, help="timed passes of every kind behind each length")
+    long.add_argument("--repeats", type=at_least(1), default=1)
     long.add_argument("--out", type=Path, metavar="RESULT.json")
     long.add_argument("--csv", type=Path, metavar="FILE.csv", help="a line a sample")
 
@@ -73,12 +76,12 @@ def add(commands: Any) -> None:
     few.add_argument("--questions", type=Path, metavar="FILE.jsonl", help="Spec-Bench questions; presets otherwise")
     few.add_argument("--held-out", action="store_true", help="prompts that no head of ours was trained on, by task")
     few.add_argument("--category", nargs="+", help="only these categories of the questions, or these presets")
-    few.add_argument("--limit", type=int, default=2, help="questions a category")
+    few.add_argument("--limit", type=at_least(1), default=2, help="questions a category")
     few.add_argument("--drafters", nargs="+", metavar="NAME[:KEY=VALUE,…]", help="two when left out")
     few.add_argument("--forms", nargs="+", metavar="FORM", help="int8, int4, int8_bfloat16, kv8, kv4, kv4r, kv3, kv3r")
-    few.add_argument("--gamma", type=int, default=4)
-    few.add_argument("--max-new-tokens", type=int, default=24)
-    few.add_argument("--passes", type=int, default=8, help="timed passes of every kind in each form")
+    few.add_argument("--gamma", type=at_least(1), default=4)
+    few.add_argument("--max-new-tokens", type=at_least(2), default=24)
+    few.add_argument("--passes", type=at_least(2), default=8, help="timed passes of every kind in each form")
     few.add_argument("--out", type=Path, metavar="RESULT.json")
     few.add_argument("--csv", type=Path, metavar="FILE.csv", help="a line a run")
 
@@ -90,7 +93,7 @@ def add(commands: Any) -> None:
     sweep.add_argument("--questions", type=Path, metavar="FILE.jsonl", help="Spec-Bench questions; presets otherwise")
     sweep.add_argument("--held-out", action="store_true", help="prompts that no head of ours was trained on, by task")
     sweep.add_argument("--category", nargs="+", help="only these categories of the questions, or these presets")
-    sweep.add_argument("--limit", type=int, default=5, help="questions a category")
+    sweep.add_argument("--limit", type=at_least(1), default=5, help="questions a category")
     sweep.add_argument(
         "--drafters",
         nargs="+",
@@ -98,63 +101,85 @@ def add(commands: Any) -> None:
         metavar="NAME[:KEY=VALUE,…]",
         help="a drafter and what is not its default; rule=NAME sets the rule",
     )
-    sweep.add_argument("--gamma", nargs="+", type=int, help="the values of `gamma`; one value for the others")
+    sweep.add_argument("--gamma", nargs="+", type=at_least(1), help="the values of `gamma`; one value for the others")
     sweep.add_argument("--temperature", nargs="+", type=float, help="the values of `temperature`; one for the others")
-    sweep.add_argument("--seeds", nargs="+", type=int, default=[0])
-    sweep.add_argument("--repeats", type=int, default=3)
-    sweep.add_argument("--max-new-tokens", type=int, default=64)
+    sweep.add_argument("--seeds", nargs="+", type=at_least(0), default=[0])
+    sweep.add_argument("--repeats", type=at_least(1), default=3)
+    sweep.add_argument("--max-new-tokens", type=at_least(2), default=64)
     sweep.add_argument("--out", type=Path, metavar="RESULT.json")
     sweep.add_argument("--csv", type=Path, metavar="FILE.csv", help="a line a run")
 
 
 def run_bench(options: argparse.Namespace) -> int:
-    """Ratios of tokens per second, measured in alternating order in one process."""
+    """Ratios of tokens per second, in alternating order in one process; what was timed before Ctrl-C is kept."""
     from spec_viz.drafters.registry import families
     from spec_viz.lab import bench
 
     questions = questions_of(options)
     known("drafter", options.drafters, families())
+    _check_servers(options)
+    writable(options.out)
     loaded = load_model(DEFAULT)
-    result = bench.measure(
-        loaded,
-        questions,
-        options.drafters,
-        peers=_peers(options, loaded),
-        gamma=options.gamma,
-        max_new_tokens=options.max_new_tokens,
-        repeats=options.repeats,
-        progress=lambda items: tqdm(items, file=sys.stderr),
-    )
+    peers = _peers(options, loaded)
+    with signals() as stopped:
+        result = bench.measure(
+            loaded,
+            questions,
+            options.drafters,
+            peers=peers,
+            gamma=options.gamma,
+            max_new_tokens=options.max_new_tokens,
+            repeats=options.repeats,
+            progress=lambda items: tqdm(items, file=sys.stderr),
+            stop=lambda: bool(stopped),
+            keep=lambda record: save(options.out, record, "timings"),
+        )
     return show_bench(options, result)
+
+
+def _check_servers(options: argparse.Namespace) -> None:
+    if (options.against == "vllm") != bool(options.server):
+        raise ValueError("--against vllm takes at least one --server NAME=URL, and nothing else takes any.")
+    if not all("=" in text for text in options.server):
+        raise ValueError("--server takes NAME=URL, such as plain=http://127.0.0.1:8000")
 
 
 def _peers(options: argparse.Namespace, loaded: Loaded) -> dict[str, Method]:
     from spec_viz.lab import bench
 
-    if (options.against == "vllm") != bool(options.server):
-        raise ValueError("--against vllm takes at least one --server NAME=URL, and nothing else takes any.")
     if options.against == "transformers":
         return bench.transformers_peers(loaded, options.drafters, options.gamma, options.max_new_tokens)
     pairs = [text.partition("=") for text in options.server]
-    if not all(equals for _, equals, _ in pairs):
-        raise ValueError("--server takes NAME=URL, such as plain=http://127.0.0.1:8000")
     return bench.server_peers({name: address for name, _, address in pairs}, options.max_new_tokens)
 
 
 def show_bench(options: argparse.Namespace, result: dict[str, Any]) -> int:
-    """The record in its file and as JSON, or its table with the conditions under it."""
+    """The record as JSON, or its table with the conditions under it."""
     from spec_viz.lab import bench
 
-    if options.out:
-        options.out.write_text(json.dumps(result, ensure_ascii=False, indent=2), encoding="utf-8")
     if options.json:
         print(json.dumps(result, ensure_ascii=False, indent=2))
-        return 0
-    rows = bench.rows(result)
-    told = [name for name in rows[0] if any(row[name] is not None for row in rows)]
-    show(options, [{name: row[name] for name in told} for row in rows], "bench")
-    out.print(f"[dim]{bench.conditions_line(result)}[/dim]")
-    return 0
+    else:
+        _said_of_the_end(result, "timings")
+    if result["timings"] and not options.json:
+        rows = bench.rows(result)
+        told = [name for name in rows[0] if any(row[name] is not None for row in rows)]
+        show(options, [{name: row[name] for name in told} for row in rows], "bench")
+        out.print(f"[dim]{bench.conditions_line(result)}[/dim]")
+    return 1 if result["finish"] == "stopped" else 0
+
+
+def _said_of_the_end(record: dict[str, Any], list_: str) -> None:
+    if not record[list_]:
+        err.print("Nothing was measured, so there is no table, and no file was written.")
+    elif record["finish"] == "stopped":
+        err.print("Stopped before the end: this is what was measured until then.")
+
+
+def save(path: Path | None, record: dict[str, Any], list_: str) -> None:
+    """Write a record whose list is not empty: a run that brought nothing leaves an older file as it is."""
+    if path and record[list_]:
+        path.write_text(json.dumps(record, ensure_ascii=False), encoding="utf-8")
 
 
 def questions_of(options: argparse.Namespace) -> list[Question]:
@@ -163,6 +188,8 @@ def questions_of(options: argparse.Namespace) -> list[Question]:
     from spec_viz.lab.bench import Question, read_questions
     from spec_viz.training.prompts import TASKS, held_out_prompts
 
+    if options.questions and options.held_out:
+        raise ValueError("--questions and --held-out name two sets of prompts: leave one out.")
     if options.questions:
         return read_questions(options.questions, options.category, options.limit)
     if options.held_out:
@@ -179,35 +206,27 @@ def questions_of(options: argparse.Namespace) -> list[Question]:
 
 def run_concurrency(options: argparse.Namespace) -> int:
     """Speed and latency by batch size, where it stops paying, K by batch size for vLLM; Ctrl-C keeps what there is."""
-    from spec_viz.drafters.registry import families
     from spec_viz.lab import concurrency
+    from spec_viz.lab.concurrency import Plan
 
-    questions = questions_of(options)
-    known("drafter", options.drafters, families())
-    loaded = load_model(options.target)
-    with signals() as stopped:
-        result = concurrency.measure(
-            loaded,
-            questions,
-            {name: {} for name in options.drafters},
-            batches=options.batch,
-            gammas=options.gamma,
-            alphas=options.alpha,
-            max_new_tokens=options.max_new_tokens,
-            repeats=options.repeats,
-            stop=lambda: bool(stopped),
-            progress=lambda items: tqdm(list(items), desc="concurrency", file=sys.stderr),
-        )
-    if options.out:
-        options.out.write_text(json.dumps(result, ensure_ascii=False, indent=2), encoding="utf-8")
-    if options.json:
-        print(json.dumps(result, ensure_ascii=False, indent=2))
-        return 1 if stopped else 0
-    show(options, concurrency.rows(result), "concurrency")
-    show(options, concurrency.crossings(result), "where it stops paying")
-    show(options, [{**row, "vllm": row["vllm"] and json.dumps(row["vllm"])} for row in result["schedules"]], "tables")
-    out.print(f"[dim]{concurrency.conditions_line(result)}[/dim]")
-    return 1 if stopped else 0
+    plan = Plan(
+        choices_of(options),
+        tuple(questions_of(options)),
+        tuple(options.batch),
+        tuple(options.gamma),
+        tuple(options.alpha),
+        options.max_new_tokens,
+        options.repeats,
+        ("table", "goodput"),
+    )
+    result = _measured(options, "concurrency", concurrency, plan)
+    if result["samples"] and not options.json:
+        show(options, concurrency.rows(result), "concurrency")
+        show(options, concurrency.crossings(result), "where it stops paying")
+        tables = [{**row, "vllm": row["vllm"] and json.dumps(row["vllm"])} for row in result["schedules"]]
+        show(options, tables, "tables")
+        out.print(f"[dim]{concurrency.conditions_line(result)}[/dim]")
+    return 1 if result["finish"] == "stopped" else 0
 
 
 def run_context(options: argparse.Namespace) -> int:
@@ -240,10 +259,7 @@ def run_quantise(options: argparse.Namespace) -> int:
 
 def _with_drafters(plan: Plan, options: argparse.Namespace) -> Plan:
     """The plan with the drafters asked for; its own where none are."""
-    from spec_viz.drafters.registry import families
-
-    choices = tuple(_choice(text) for text in options.drafters or ())
-    known("drafter", [choice.drafter for choice in choices], families())
+    choices = choices_of(options)
     return replace(plan, drafters=choices) if choices else plan
 
 
@@ -253,67 +269,64 @@ def _run_plan(options: argparse.Namespace, kind: str, plan: context.Plan | quant
     from spec_viz.ui.experiments import charts_of
     from spec_viz.ui.wording import words
 
-    lab = results.module_of(kind)
-    lab.validate(plan)
-    for path in filter(None, (options.out, options.csv)):
-        # Asked before the runs, so that a folder that does not exist costs none.
-        path.touch()
-    loaded = load_model(options.target)
-    with signals() as stopped:
-        record = lab.measure(
-            loaded, plan, lambda: bool(stopped), lambda items: tqdm(list(items), desc=kind, file=sys.stderr)
-        )
-    if options.out:
-        options.out.write_text(json.dumps(record, ensure_ascii=False), encoding="utf-8")
-    result = results.read(json.loads(json.dumps(record)))
-    if options.csv:
-        options.csv.write_text(lab.to_csv(result), encoding="utf-8")
-    if options.json:
-        print(json.dumps(record, ensure_ascii=False, indent=2))
-    elif record["samples"]:
-        told = charts_of(kind).shown(result, None, words("en"), "light")
+    record = _measured(options, kind, results.module_of(kind), plan)
+    if record["samples"] and not options.json:
+        told = charts_of(kind).shown(_read(record), None, words("en"), "light")
         table = told["table"]
         show(options, [dict(zip(table["columns"], row, strict=True)) for row in table["rows"]], kind)
         out.print(told["verdict"])
         out.print(f"[dim]{told['conditions']}[/dim]")
-    return 1 if stopped else 0
+    return 1 if record["finish"] == "stopped" else 0
 
 
 def run_sweep(options: argparse.Namespace) -> int:
     """An experiment as a table with intervals; what was measured before Ctrl-C is kept."""
     from spec_viz.lab import sweep, sweep_rows
 
-    experiment = sweep.validate(_experiment(options))
-    for path in filter(None, (options.out, options.csv)):
-        # Asked before the runs, so that a folder that does not exist costs none.
-        path.touch()
-    loaded = load_model(options.target)
-    with signals() as stopped:
-        result = sweep.measure(
-            loaded,
-            experiment,
-            lambda: bool(stopped),
-            lambda turns: tqdm(list(turns), desc=options.kind, file=sys.stderr),
-        )
-    if options.out:
-        options.out.write_text(json.dumps(result, ensure_ascii=False), encoding="utf-8")
-    read = sweep.read(result)
-    if options.csv and isinstance(read, sweep.Sweep):
-        options.csv.write_text(sweep.to_csv(read), encoding="utf-8")
-    if options.json:
-        print(json.dumps(result, ensure_ascii=False, indent=2))
-    elif result["points"] and isinstance(read, sweep.Sweep):
+    record = _measured(options, options.kind, sweep, _experiment(options), "points")
+    if record["points"] and not options.json:
+        read = _read(record)
         show(options, sweep_rows.rows(read), options.kind)
         out.print(f"[dim]{sweep_rows.conditions_line(read)}[/dim]")
-    return 1 if stopped else 0
+    return 1 if record["finish"] == "stopped" else 0
+
+
+def _measured(options: argparse.Namespace, title: str, lab: Any, plan: Any, list_: str = "samples") -> dict[str, Any]:
+    """The record of a plan, measured by the module of its kind, in the files asked for; JSON is printed here."""
+
+    def keep(record: dict[str, Any]) -> None:
+        save(options.out, record, list_)
+        if options.csv and record[list_]:
+            options.csv.write_text(lab.to_csv(_read(record)), encoding="utf-8")
+
+    lab.validate(plan)
+    writable(options.out, options.csv)
+    loaded = load_model(options.target)
+    with signals() as stopped:
+        record: dict[str, Any] = lab.measure(
+            loaded,
+            plan,
+            lambda: bool(stopped),
+            lambda turns: tqdm(list(turns), desc=title, file=sys.stderr),
+            keep,
+        )
+    if options.json:
+        print(json.dumps(record, ensure_ascii=False, indent=2))
+    else:
+        _said_of_the_end(record, list_)
+    return record
+
+
+def _read(record: dict[str, Any]) -> Any:
+    """A record as one reads it in its file."""
+    from spec_viz.lab import results
+
+    return results.read(json.loads(json.dumps(record)))
 
 
 def _experiment(options: argparse.Namespace) -> Experiment:
-    from spec_viz.drafters.registry import families
     from spec_viz.lab.sweep import Experiment
 
-    choices = [_choice(text) for text in options.drafters]
-    known("drafter", [choice.drafter for choice in choices], families())
     values = {
         "gamma": options.gamma or ([1, 2, 4, 8] if options.kind == "gamma" else [4]),
         "temperature": options.temperature or ([0.0, 0.5, 1.0] if options.kind == "temperature" else [0.0]),
@@ -323,7 +336,7 @@ def _experiment(options: argparse.Namespace) -> Experiment:
             raise ValueError(f"--{name} takes one value here: `sweep {name}` is what varies it.")
     return Experiment(
         options.kind,
-        tuple(choices),
+        choices_of(options),
         tuple(questions_of(options)),
         tuple(map(float, values.get(options.kind, []))),
         gamma=values["gamma"][0],
@@ -332,6 +345,15 @@ def _experiment(options: argparse.Namespace) -> Experiment:
         repeats=options.repeats,
         max_new_tokens=options.max_new_tokens,
     )
+
+
+def choices_of(options: argparse.Namespace) -> tuple[Choice, ...]:
+    """The drafters asked for, each with what was set behind its colon."""
+    from spec_viz.drafters.registry import families
+
+    choices = tuple(_choice(text) for text in options.drafters or ())
+    known("drafter", [choice.drafter for choice in choices], families())
+    return choices
 
 
 def _choice(text: str) -> Choice:

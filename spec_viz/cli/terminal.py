@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -34,6 +35,9 @@ def show(options: argparse.Namespace, rows: Sequence[dict[str, Any]], title: str
     if options.json:
         print(json.dumps(list(rows), ensure_ascii=False, indent=2))
         return 0
+    if not rows:
+        out.print(f"{title}: none")
+        return 0
     table = Table(title=title, title_justify="left", box=None, pad_edge=False)
     for name in rows[0]:
         table.add_column(name.replace("_", " "), overflow="fold")
@@ -41,6 +45,35 @@ def show(options: argparse.Namespace, rows: Sequence[dict[str, Any]], title: str
         table.add_row(*("" if value is None else str(value) for value in row.values()))
     out.print(table)
     return 0
+
+
+def at_least(least: int) -> Callable[[str], int]:
+    """What argparse makes a whole number with: one that is not below `least`."""
+
+    def whole(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from None
+        if value < least:
+            raise argparse.ArgumentTypeError(f"{value} is less than {least}")
+        return value
+
+    return whole
+
+
+def writable(*paths: Path | None) -> None:
+    """OSError or ValueError where results could not be written; asked before a run, so that it costs none."""
+    asked = [path for path in paths if path]
+    if len({path.resolve() for path in asked}) < len(asked):
+        raise ValueError(f"{asked[0]} is named twice: give each result a file of its own.")
+    for path in asked:
+        there = path.exists()
+        with path.open("a", encoding="utf-8"):
+            pass
+        if not there:
+            # A run that fails or is stopped early leaves no empty file.
+            path.unlink()
 
 
 def report_problems(options: argparse.Namespace, problems: Sequence[str]) -> int:

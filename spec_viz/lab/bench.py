@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import statistics
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import partial
 from itertools import takewhile, zip_longest
@@ -20,13 +21,15 @@ from typing import Any
 import torch
 
 from spec_viz.lab.metrics import percentiles, summarise
-from spec_viz.lab.run import Request, Run, conditions, encode_prompt, end_tokens, start
+from spec_viz.lab.run import Request, Run, check, conditions, encode_prompt, end_tokens, start
 from spec_viz.models.catalogue import DRAFT
 from spec_viz.models.load import Loaded, load
 from spec_viz.models.weights import fetch
 from spec_viz.serving.client import Server
 
 SCHEMA = "specviz.result/1"
+# Letters of a category's name, as a result holds it.
+MOST_NAME = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,17 +76,45 @@ class Timing(Measured):
 
 
 def read_questions(path: Path, categories: Sequence[str] | None, limit: int) -> list[Question]:
-    """The first `limit` questions of each category of a Spec-Bench file (first turns)."""
+    """The first `limit` questions of each category of a Spec-Bench file (first turns); ValueError names a bad line."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError:
+        raise ValueError(f"{path.name} is no text in UTF-8.") from None
+    counts: Counter[str] = Counter()
     questions: list[Question] = []
-    for line in path.read_text(encoding="utf-8").splitlines():
-        body = json.loads(line)
-        category = body["category"]
-        wanted = categories is None or category in categories
-        if wanted and sum(question.category == category for question in questions) < limit:
-            questions.append(Question(category, body["turns"][0]))
-    if not questions:
-        raise ValueError(f"no question of the categories {categories} in {path.name}")
+    # Not splitlines: a JSON text may hold the line separators of Unicode as they are.
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.strip():
+            continue
+        question = _question(line)
+        if question is None:
+            wanted = '{"category": "rag", "turns": ["…"]}'
+            raise ValueError(f"{path.name}, line {number}: no question. A line looks like {wanted}.")
+        counts[question.category] += 1
+        if (categories is None or question.category in categories) and counts[question.category] <= limit:
+            questions.append(question)
+    if not counts:
+        raise ValueError(f"{path.name} holds no question.")
+    if unknown := sorted({*(categories or ())} - counts.keys()):
+        raise ValueError(f"{path.name} has no category {', '.join(unknown)}; it has: {', '.join(counts)}.")
     return questions
+
+
+def _question(line: str) -> Question | None:
+    """What a line asks, read as the page reads it (readQuestions in assets/js/lab/results.js); None for no question."""
+    try:
+        body = json.loads(line)
+    except ValueError:
+        return None
+    if not isinstance(body, dict):
+        return None
+    turns = body.get("turns")
+    prompt = turns[0] if isinstance(turns, list) and turns else body.get("prompt")
+    if not isinstance(prompt, str) or not prompt.strip():
+        return None
+    category = body.get("category")
+    return Question(("" if category is None else str(category)).strip()[:MOST_NAME] or "–", prompt)
 
 
 def measure(
@@ -96,24 +127,20 @@ def measure(
     max_new_tokens: int,
     repeats: int,
     progress: Callable[[Sequence[Question]], Iterable[Question]],
+    stop: Callable[[], bool] = lambda: False,
+    keep: Callable[[dict[str, Any]], None] = lambda _: None,
 ) -> dict[str, Any]:
     """Time every method on every question `repeats` times, in alternating order; a `specviz.result/1` record.
 
-    `peers` are others' methods by name: `transformers_peers`, `server_peers`.
+    `peers` are others' methods by name: `transformers_peers`, `server_peers`. Ends early, with what was timed, once
+    `stop` says so; `keep` gets the record however it ends, even where a method fails.
     """
+    for name in drafters:
+        check(Request("-", name, gamma=gamma, max_new_tokens=max_new_tokens))
     methods: dict[str, Method] = {
         f"ours · {name}": partial(_ours, loaded, name, gamma, max_new_tokens) for name in ("none", *drafters)
     } | {**peers}
-    timings: list[Timing] = []
-    for number, question in enumerate(progress(questions)):
-        for repeat in range(repeats):
-            # Forwards, then backwards: a slow drift of the machine touches every method alike.
-            for method in list(methods)[:: 1 if repeat % 2 == 0 else -1]:
-                measured = methods[method](question)
-                if measured.tokens:
-                    told = {each.name: getattr(measured, each.name) for each in fields(Measured)}
-                    timings.append(Timing(**told, method=method, category=question.category, prompt=number))
-    return {
+    record: dict[str, Any] = {
         "schema": SCHEMA,
         "kind": "bench",
         "conditions": {
@@ -127,8 +154,31 @@ def measure(
             "clock": "after the first token",
         },
         "ends": sorted(end_tokens(loaded)),
-        "timings": [asdict(timing) for timing in timings],
+        "timings": [],
+        "finish": "stopped",
     }
+    try:
+        for timing in _timings(methods, progress(questions), repeats, stop):
+            record["timings"].append(asdict(timing))
+        record["finish"] = "stopped" if stop() else "done"
+    finally:
+        keep(record)
+    return record
+
+
+def _timings(
+    methods: Mapping[str, Method], questions: Iterable[Question], repeats: int, stop: Callable[[], bool]
+) -> Iterator[Timing]:
+    for number, question in enumerate(questions):
+        for repeat in range(repeats):
+            # Forwards, then backwards: a slow drift of the machine touches every method alike.
+            for method in list(methods)[:: 1 if repeat % 2 == 0 else -1]:
+                if stop():
+                    return
+                measured = methods[method](question)
+                if measured.tokens:
+                    told = {each.name: getattr(measured, each.name) for each in fields(Measured)}
+                    yield Timing(**told, method=method, category=question.category, prompt=number)
 
 
 def transformers_peers(loaded: Loaded, drafters: Sequence[str], gamma: int, tokens: int) -> dict[str, Method]:

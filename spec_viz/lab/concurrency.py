@@ -31,17 +31,22 @@ from spec_viz.engine.target import CachedModel
 from spec_viz.lab.batch import asked
 from spec_viz.lab.bench import SCHEMA, Question
 from spec_viz.lab.metrics import PARTS, PERCENTILES, percentiles
-from spec_viz.lab.run import Request, RequestError, conditions, encode_prompt, prepare
+from spec_viz.lab.run import Request, RequestError, check, conditions, encode_prompt, prepare
 from spec_viz.lab.sweep import (
     MOST_POINTS,
     Amount,
     Choice,
     Count,
     Finish,
+    Keep,
     Name,
     Positive,
     Progress,
     ResultError,
+    check_choices,
+    check_size,
+    check_twice,
+    gather,
     read_as,
 )
 from spec_viz.models.load import Loaded
@@ -133,8 +138,24 @@ def validate(plan: Plan) -> Plan:
         raise ValueError("a drafter or a chance, and a prompt, are needed")
     if not all(0 <= alpha <= 1 for alpha in plan.alphas):
         raise ValueError("a chance lies between 0 and 1")
-    if any(choice.drafter == PLAIN for choice in plan.drafters):
-        raise ValueError("plain decoding is measured beside every drafter; it is none itself")
+    for what in (plan.batches, plan.gammas, plan.alphas):
+        check_twice(what)
+    check_choices(plan.drafters)
+    check_size(size(plan), MOST_POINTS)
+    if max(plan.batches) > MOST_BATCH:
+        raise ValueError(f"at most {MOST_BATCH} requests share a pass")
+    # Coins take the same γ as drafters do.
+    for choice in (Choice(PLAIN), *plan.drafters):
+        check(
+            Request(
+                "-",
+                choice.drafter,
+                choice.options,
+                choice.rule,
+                gamma=max(plan.gammas),
+                max_new_tokens=plan.max_new_tokens,
+            )
+        )
     least = max(plan.gammas) + FEWEST_BEYOND
     if plan.max_new_tokens < least:
         raise RequestError("error.load_tokens", gamma=max(plan.gammas), least=least)
@@ -295,31 +316,22 @@ def schedules(samples: Sequence[Sample]) -> list[dict[str, Any]]:
 
 def measure(
     loaded: Loaded,
-    questions: Sequence[Question],
-    drafters: Mapping[str, Mapping[str, Any]],
-    *,
-    batches: Sequence[int],
-    gammas: Sequence[int],
-    alphas: Sequence[float],
-    max_new_tokens: int,
-    repeats: int,
+    plan: Plan,
     stop: Callable[[], bool] = lambda: False,
     progress: Progress = iter,
+    keep: Keep = lambda _: None,
 ) -> dict[str, Any]:
-    """A whole plan with both policies, as a `specviz.result/1` record; what came before `stop` said so is kept."""
-    choices = tuple(Choice(name, options) for name, options in drafters.items())
-    policies: tuple[Policy, ...] = ("table", "goodput")
-    plan = Plan(
-        choices, tuple(questions), tuple(batches), tuple(gammas), tuple(alphas), max_new_tokens, repeats, policies
-    )
+    """A whole plan as a `specviz.result/1` record; what came before `stop` said so is kept.
+
+    `keep` gets the record however it ends, even where a batch fails.
+    """
     record = begin(loaded, validate(plan))
-    samples = list(run(loaded, plan, stop, progress))
-    return {
-        **record,
-        "samples": [asdict(sample) for sample in samples],
-        "schedules": schedules(samples),
-        "finish": "stopped" if stop() else "done",
-    }
+
+    def whole(found: dict[str, Any]) -> None:
+        found["schedules"] = schedules(samples_of(found))
+        keep(found)
+
+    return gather(record, record["samples"], run(loaded, plan, stop, progress), stop, whole)
 
 
 class Bench:

@@ -29,7 +29,21 @@ from spec_viz.engine.trace import Trace
 from spec_viz.lab.bench import SCHEMA, Question
 from spec_viz.lab.metrics import percentiles, summarise
 from spec_viz.lab.run import Request, RequestError, Run, check, conditions, encode_prompt, encoder, prepare
-from spec_viz.lab.sweep import Amount, Choice, Count, Finish, Name, Positive, Progress, ResultError, read_as
+from spec_viz.lab.sweep import (
+    Amount,
+    Choice,
+    Count,
+    Finish,
+    Keep,
+    Name,
+    Positive,
+    Progress,
+    ResultError,
+    check_choices,
+    check_size,
+    gather,
+    read_as,
+)
 from spec_viz.models.load import Loaded
 from spec_viz.training.prompts import held_out_prompts
 
@@ -139,10 +153,10 @@ def validate(plan: Plan) -> Plan:
         raise ValueError("an experiment with long contexts needs texts, a drafter, a length, a pass and a repeat")
     if plan.max_new_tokens < 2:
         raise ValueError("the first token belongs to the prefill: ask for more")
-    if len({choice.label for choice in plan.drafters}) < len(plan.drafters):
-        raise ValueError("the same drafter stands twice")
-    if any(choice.drafter == PLAIN for choice in plan.drafters):
-        raise ValueError("plain decoding is measured beside every drafter; it is none itself")
+    if len(plan.lengths) > MOST_LENGTHS or len(plan.drafters) > MOST_DRAFTERS or plan.passes > MOST_TIMES:
+        raise ValueError(f"at most {MOST_LENGTHS} lengths, {MOST_DRAFTERS} drafters and {MOST_TIMES} passes at once")
+    check_choices(plan.drafters)
+    check_size(size(plan), MOST_SAMPLES)
     for choice in plan.drafters:
         check(_request(plan, choice, plan.questions[-1].prompt))
     return plan
@@ -259,13 +273,18 @@ def run(
 
 
 def measure(
-    loaded: Loaded, plan: Plan, stop: Callable[[], bool] = lambda: False, progress: Progress = iter
+    loaded: Loaded,
+    plan: Plan,
+    stop: Callable[[], bool] = lambda: False,
+    progress: Progress = iter,
+    keep: Keep = lambda _: None,
 ) -> dict[str, Any]:
-    """A whole plan as a `specviz.result/1` record; what was measured before `stop` stays in it."""
+    """A whole plan as a `specviz.result/1` record; what was measured before `stop` stays in it.
+
+    `keep` gets the record however it ends, even where a run fails.
+    """
     record = begin(loaded, validate(plan))
-    record["samples"] = [asdict(each) for each in run(loaded, plan, stop, progress)]
-    record["finish"] = "stopped" if stop() else "done"
-    return record
+    return gather(record, record["samples"], run(loaded, plan, stop, progress), stop, keep)
 
 
 class Bench:

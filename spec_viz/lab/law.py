@@ -506,17 +506,21 @@ def sample_toy(label: str, drafter: Drafter, rule: str, rounds: int, seed: int =
     return chi_square(f"toy · {rule} · {label}", rounds, statistic, freedom)
 
 
-def toy_tests(rounds: int, rules: Sequence[str] | None = None) -> list[LawTest]:
+def toy_tests(rounds: int, rules: Sequence[str] | None = None) -> Iterator[LawTest]:
     """Every exact test and every rule on the toy pair by chi-square, `rounds` rounds each."""
     _, q = toy_tables()
-    tests = [*enumerate_rules(), *enumerate_trees()]
-    tests += [
-        sample_toy("no drafter", NoDrafter(), "match", rounds),
-        sample_toy("argmax drafts", TableDrafter(q, drawn=False), "match", rounds),
-        sample_toy("argmax drafts", TableDrafter(q, drawn=False), "token", rounds),
-        sample_toy("drawn drafts", TableDrafter(q, drawn=True), "token", rounds),
-    ]
-    return [test for test in tests if rules is None or any(rule in test.name.split(" · ") for rule in rules)]
+    for test in (*enumerate_rules(), *enumerate_trees()):
+        if rules is None or any(rule in test.name.split(" · ") for rule in rules):
+            yield test
+    sampled: tuple[tuple[str, Drafter, str], ...] = (
+        ("no drafter", NoDrafter(), "match"),
+        ("argmax drafts", TableDrafter(q, drawn=False), "match"),
+        ("argmax drafts", TableDrafter(q, drawn=False), "token"),
+        ("drawn drafts", TableDrafter(q, drawn=True), "token"),
+    )
+    for label, drafter, rule in sampled:
+        if rules is None or rule in rules:
+            yield sample_toy(label, drafter, rule, rounds)
 
 
 def sample_planted(rounds: int) -> LawTest:

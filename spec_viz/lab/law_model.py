@@ -90,19 +90,18 @@ class Remembered:
 
 def model_tests(
     loaded: Loaded, rounds: int, drafters: Sequence[str] | None = None, rules: Sequence[str] | None = None
-) -> list[LawTest]:
+) -> Iterator[LawTest]:
     """Chi-square with remembered prefixes, greedy identity and keyed identity, for every drafter and fitting rule."""
     ready = [family.name for family in families().values() if standing(family, loaded.entry.name).ready]
     chosen = [name for name in ready if drafters is None or name in drafters]
-    tests = list(_sampled(loaded, rounds, chosen, rules))
+    yield from _sampled(loaded, rounds, chosen, rules)
     for name in chosen:
         family = families()[name]
         for options in _forms(family):
-            tests.append(_greedy_identity(loaded, name, options))
+            yield _greedy_identity(loaded, name, options)
             # Best guesses are one-hot drafts too.
             if family.drafts == "one_hot" or family.head:
-                tests.append(_keyed_identity(loaded, name, options))
-    return tests
+                yield _keyed_identity(loaded, name, options)
 
 
 def _forms(family: Family) -> list[dict[str, Any]]:

@@ -37,12 +37,25 @@ from spec_viz.engine.target import CachedModel
 from spec_viz.engine.trace import Round, Trace
 from spec_viz.lab.bench import SCHEMA, Question
 from spec_viz.lab.metrics import PERCENTILES, percentiles, summarise
-from spec_viz.lab.run import Request, RequestError, check, conditions, encode_prompt, end_tokens, start
-from spec_viz.lab.sweep import WARM_TOKENS, Amount, Choice, Count, Finish, Name, Positive, Progress
+from spec_viz.lab.run import Request, RequestError, check, conditions, end_tokens, start
+from spec_viz.lab.sweep import (
+    WARM_TOKENS,
+    Amount,
+    Choice,
+    Count,
+    Finish,
+    Keep,
+    Name,
+    Positive,
+    Progress,
+    check_choices,
+    gather,
+    lengths_of,
+)
 from spec_viz.models.load import SMALL, Loaded
 from spec_viz.models.quantise import Weights, can_run, in_float64, quantise
 
-MOST_PROMPTS = 100
+MOST_PROMPTS, MOST_DRAFTERS = 100, 8
 # Vectors with one channel this many times as loud as the others show what a rotation is for.
 LOUD = 20
 LOUD_VECTORS = 1000
@@ -92,7 +105,10 @@ class Plan:
     """
 
     questions: Annotated[tuple[Question, ...], Field(max_length=MOST_PROMPTS)]
-    drafters: Annotated[tuple[Choice, ...], Field(max_length=8)] = (Choice("prompt_lookup"), Choice("eagle3"))
+    drafters: Annotated[tuple[Choice, ...], Field(max_length=MOST_DRAFTERS)] = (
+        Choice("prompt_lookup"),
+        Choice("eagle3"),
+    )
     variants: Annotated[tuple[Variant, ...], Field(max_length=64)] = VARIANTS
     gamma: int = 4
     max_new_tokens: int = 24
@@ -120,8 +136,9 @@ def validate(plan: Plan) -> Plan:
     """The plan where it can be run; RequestError or ValueError where a part of it cannot."""
     if not plan.questions or not plan.drafters or plan.passes < 2:
         raise ValueError("a prompt, a drafter and two passes are needed")
-    if any(choice.drafter == "none" for choice in plan.drafters):
-        raise ValueError("plain decoding is measured beside every drafter; it is none itself")
+    if len(plan.questions) > MOST_PROMPTS or len(plan.drafters) > MOST_DRAFTERS:
+        raise ValueError(f"at most {MOST_PROMPTS} prompts and {MOST_DRAFTERS} drafters at once")
+    check_choices(plan.drafters)
     for question in plan.questions:
         for choice in (None, *plan.drafters):
             check(plan.request(question, choice))
@@ -214,7 +231,7 @@ class Sample:
     agreed: Count
     places: Annotated[int, Field(ge=1, le=10**7)]
     apart: Annotated[tuple[Count | None, ...], Field(max_length=MOST_PROMPTS)]
-    runs: Annotated[tuple[Written, ...], Field(max_length=8 * MOST_PROMPTS)]
+    runs: Annotated[tuple[Written, ...], Field(max_length=MOST_DRAFTERS * MOST_PROMPTS)]
     lost: Annotated[tuple[Lost, ...], Field(max_length=64)] = ()
 
     def __post_init__(self) -> None:
@@ -257,7 +274,7 @@ def rates(sample: Sample, drafter: str) -> Rates | None:
 
 def begin(loaded: Loaded, plan: Plan) -> dict[str, Any]:
     """A record without samples: what is measured and under which conditions. It counts as stopped until it is done."""
-    lengths = [len(encode_prompt(loaded, plan.request(question, None))) for question in plan.questions]
+    lengths = lengths_of(loaded, plan.questions, plan.max_new_tokens)
     told = repr([asdict(question) for question in plan.questions])
     return {
         "schema": SCHEMA,
@@ -295,13 +312,18 @@ def run(
 
 
 def measure(
-    loaded: Loaded, plan: Plan, stop: Callable[[], bool] = lambda: False, progress: Progress = iter
+    loaded: Loaded,
+    plan: Plan,
+    stop: Callable[[], bool] = lambda: False,
+    progress: Progress = iter,
+    keep: Keep = lambda _: None,
 ) -> dict[str, Any]:
-    """A whole plan as a `specviz.result/1` record; what was measured before `stop` stays in it."""
+    """A whole plan as a `specviz.result/1` record; what was measured before `stop` stays in it.
+
+    `keep` gets the record however it ends, even where a form fails.
+    """
     record = begin(loaded, validate(plan))
-    record["samples"] = [asdict(each) for each in run(loaded, plan, stop, progress)]
-    record["finish"] = "stopped" if stop() else "done"
-    return record
+    return gather(record, record["samples"], run(loaded, plan, stop, progress), stop, keep)
 
 
 @dataclass(frozen=True, slots=True)

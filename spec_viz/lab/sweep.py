@@ -19,10 +19,11 @@ from typing import Annotated, Any, Literal, Protocol, TypeVar, get_args
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
 
 from spec_viz.drafters.registry import Family, Value
+from spec_viz.engine.target import CachedModel
 from spec_viz.engine.trace import Trace
 from spec_viz.lab.bench import SCHEMA, Question
 from spec_viz.lab.metrics import summarise
-from spec_viz.lab.run import Request, check, conditions, encode_prompt, start
+from spec_viz.lab.run import Request, RequestError, check, conditions, encode_prompt, start
 from spec_viz.models.load import Loaded
 
 Kind = Literal["gamma", "temperature", "task", "streaming"]
@@ -38,10 +39,12 @@ WARM_TOKENS = 4
 Count = Annotated[int, Field(ge=0, le=10**9)]
 Amount = Annotated[float, Field(ge=0.0, le=1e9, allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0.0, le=1e9, allow_inf_nan=False)]
-Name = Annotated[str, Field(min_length=1, max_length=80)]
+MOST_LETTERS = 80
+Name = Annotated[str, Field(min_length=1, max_length=MOST_LETTERS)]
 Place = tuple[Count, Count, Count, Count]
 Arrival = tuple[Amount, Count]
 Progress = Callable[[Iterable[Any]], Iterable[Any]]
+Keep = Callable[[dict[str, Any]], None]
 Shape = TypeVar("Shape")
 
 
@@ -186,15 +189,36 @@ def validate(experiment: Experiment) -> Experiment:
         -MOST_VALUE < gamma == gamma // 1 < MOST_VALUE for gamma in experiment.axis
     ):
         raise ValueError("γ takes whole numbers")
-    for what in (experiment.axis, experiment.seeds, [choice.label for choice in experiment.drafters]):
-        if len(set(what)) < len(what):
-            raise ValueError(f"the same value stands twice in {', '.join(map(str, what))}")
-    if any(choice.drafter == "none" for choice in experiment.drafters):
-        raise ValueError("plain decoding is measured beside every drafter; it is none itself")
+    for what in (experiment.axis, experiment.seeds):
+        check_twice(what)
+    check_choices(experiment.drafters)
+    check_size(experiment.size, MOST_POINTS)
     for turn in experiment.turns():
         for cell in turn.order:
             check(experiment.request(cell, turn))
     return experiment
+
+
+def check_twice(values: Sequence[Any]) -> None:
+    """ValueError where a value stands twice."""
+    if len(set(values)) < len(values):
+        raise ValueError(f"the same value stands twice in {', '.join(map(str, values))}")
+
+
+def check_choices(choices: Sequence[Choice]) -> None:
+    """ValueError where these drafters cannot stand beside each other in a result."""
+    if any(choice.drafter == "none" for choice in choices):
+        raise ValueError("plain decoding is measured beside every drafter; it is none itself")
+    labels = [choice.label for choice in choices]
+    check_twice(labels)
+    if long := next((label for label in labels if len(label) > MOST_LETTERS), None):
+        raise ValueError(f"{long[:30]}… is longer than the {MOST_LETTERS} letters a result holds: set fewer options")
+
+
+def check_size(runs: int, most: int) -> None:
+    """ValueError where more would be measured than can be read again."""
+    if runs > most:
+        raise ValueError(f"{runs} measurements are more than the {most} that a result holds: choose fewer values")
 
 
 # ---------------------------------------------------------------- running
@@ -330,9 +354,7 @@ def arrivals(trace: Trace) -> tuple[Arrival, ...]:
 
 def begin(loaded: Loaded, experiment: Experiment) -> dict[str, Any]:
     """A record without points: what is measured and under which conditions. It counts as stopped until it is done."""
-    lengths = [
-        len(encode_prompt(loaded, Request(question.prompt, chat=question.chat))) for question in experiment.questions
-    ]
+    lengths = lengths_of(loaded, experiment.questions, experiment.max_new_tokens)
     varied = experiment.kind
     return {
         "schema": SCHEMA,
@@ -358,13 +380,40 @@ def begin(loaded: Loaded, experiment: Experiment) -> dict[str, Any]:
     }
 
 
+def lengths_of(loaded: Loaded, questions: Sequence[Question], new: int) -> list[int]:
+    """Tokens of each prompt; RequestError where the model's context has no room for one and `new` tokens."""
+    lengths = [len(encode_prompt(loaded, Request(question.prompt, chat=question.chat))) for question in questions]
+    limit = CachedModel(loaded.model).context_limit - new
+    if max(lengths) > limit:
+        raise RequestError("error.prompt_too_long", tokens=max(lengths), limit=limit)
+    return lengths
+
+
 def measure(
-    loaded: Loaded, experiment: Experiment, stop: Callable[[], bool] = lambda: False, progress: Progress = iter
+    loaded: Loaded,
+    experiment: Experiment,
+    stop: Callable[[], bool] = lambda: False,
+    progress: Progress = iter,
+    keep: Keep = lambda _: None,
 ) -> dict[str, Any]:
-    """A whole experiment as a `specviz.result/1` record; what was measured before `stop` stays in it."""
+    """A whole experiment as a `specviz.result/1` record; what was measured before `stop` stays in it.
+
+    `keep` gets the record however it ends, even where a run fails.
+    """
     record = begin(loaded, validate(experiment))
-    record["points"] = [asdict(each) for each in run(loaded, experiment, stop, progress)]
-    record["finish"] = "stopped" if stop() else "done"
+    return gather(record, record["points"], run(loaded, experiment, stop, progress), stop, keep)
+
+
+def gather(
+    record: dict[str, Any], into: list[Any], found: Iterable[Any], stop: Callable[[], bool], keep: Keep
+) -> dict[str, Any]:
+    """Fill a list of a record with what is found, and give the record to `keep`, also where finding fails."""
+    try:
+        # What came before a failure is in the list already.
+        into.extend(map(asdict, found))
+        record["finish"] = "stopped" if stop() else "done"
+    finally:
+        keep(record)
     return record
 
 

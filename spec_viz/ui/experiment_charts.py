@@ -117,14 +117,16 @@ def _temperature_charts(result: Sweep, beside: Sweep | None, pen: Pen) -> list[C
         ("sweep_temperature", "α", lambda each: each.alpha),
         ("sweep_warm_speed", pen.t("chart.axis.speedup"), lambda each: each.speedup),
     ):
+        listed = _listed(result, pen, value, "T")
+        if not listed:
+            continue
         layout = frame(pen, pen.t("experiments.axis.temperature"), axis)
         if axis == "α":
             layout["yaxis"]["range"] = [0, 1.05]
         else:
             even(layout, pen)
         figure = {"data": _lines(result, beside, pen, value), "layout": layout}
-        said = pen.t("chart.sweep.summary", listed=_listed(result, pen, value, "T"))
-        charts.append(Chart(key, figure, said))
+        charts.append(Chart(key, figure, pen.t("chart.sweep.summary", listed=listed)))
     return charts
 
 
@@ -156,6 +158,8 @@ def _lines(result: Sweep, beside: Sweep | None, pen: Pen, value: Value) -> list[
                     line={"color": colour, "width": 1.5 if pale else 2.5, "dash": "longdash" if hollow else "solid"},
                     marker={"color": colour, "size": 9, "symbol": symbol},
                     opacity=PALE if pale else 1,
+                    # A rate of 0 is drawn whole, upon the axis.
+                    cliponaxis=False,
                     error_y=_bars([found for _, found in known], colour),
                     text=told,
                     hovertemplate="%{text}<extra></extra>",
@@ -201,10 +205,11 @@ def _listed(result: Sweep, pen: Pen, value: Value, sign: str) -> str:
 
 def _gamma_said(result: Sweep, pen: Pen) -> str:
     lines = by_series(result.points)
-    line, gamma, best = max(
-        ((line, gamma, each.speedup) for line in series(result) for gamma, each in line.rates.items()),
-        key=lambda found: found[2].value,
+    line, gamma, found = max(
+        ((line, gamma, each) for line in series(result) for gamma, each in line.rates.items()),
+        key=lambda each: each[2].speedup.value,
     )
+    best = found.speedup
     args = {
         "drafter": pen.drafter(line.drafter),
         "gamma": gamma,
@@ -213,14 +218,21 @@ def _gamma_said(result: Sweep, pen: Pen) -> str:
     }
     if best.value < 1:
         return pen.t("experiments.verdict.gamma.never", **args)
+    if not _gains(found):
+        return pen.t("experiments.verdict.gamma.noise", **args)
     if best.low is not None and best.low <= 1:
         return pen.t("experiments.verdict.gamma.unsure", **args)
     told = forecast(lines[line.drafter, line.rule])
-    found = next((each for each in told.predictions if each.gamma == gamma), None) if told else None
-    if told is None or found is None or found.speedup is None or found.speedup_by_formula is None:
+    foretold = next((each for each in told.predictions if each.gamma == gamma), None) if told else None
+    if told is None or foretold is None or foretold.speedup is None or foretold.speedup_by_formula is None:
         return pen.t("experiments.verdict.gamma.best", **args)
-    predicted = {"formula": pen.number(found.speedup_by_formula), "positions": pen.number(found.speedup)}
+    predicted = {"formula": pen.number(foretold.speedup_by_formula), "positions": pen.number(foretold.speedup)}
     return pen.t("experiments.verdict.gamma.predicted", **args, **predicted, reference=told.gamma)
+
+
+def _gains(rates: Rates) -> bool:
+    """Whether a round brings more than one token: what keeps no draft can be faster by the clock's noise alone."""
+    return rates.tau.value > 1
 
 
 def _temperature_said(result: Sweep, pen: Pen) -> str:
@@ -251,7 +263,7 @@ def _temperature_said(result: Sweep, pen: Pen) -> str:
             }
             args |= {"first": pen.estimate(first), "last": pen.estimate(last)}
             return pen.t("experiments.verdict.temperature.one", **args)
-    return pen.t("experiments.verdict.none")
+    return pen.t("experiments.verdict.temperature.none")
 
 
 # ---------------------------------------------------------------- tasks
@@ -333,7 +345,7 @@ def _winners(lines: Sequence[Series], tasks: Sequence[str]) -> dict[str, Series 
     """The fastest line of each task; None where none is faster than plain decoding by more than noise."""
     found: dict[str, Series | None] = {}
     for task in tasks:
-        ran = [line for line in lines if task in line.rates]
+        ran = [line for line in lines if task in line.rates and _gains(line.rates[task])]
         best = max(ran, key=lambda line: line.rates[task].speedup.value, default=None)
         found[task] = best if best and best.rates[task].speedup.value > 1 + EVEN else None
     return found
@@ -341,11 +353,14 @@ def _winners(lines: Sequence[Series], tasks: Sequence[str]) -> dict[str, Series 
 
 def _task_said(result: Sweep, pen: Pen) -> str:
     lines, tasks = _map(result)
-    won: dict[str, list[str]] = {}
+    won: dict[str | None, list[str]] = {}
     for task, line in _winners(lines, tasks).items():
-        won.setdefault(pen.plain if line is None else pen.drafter(line.drafter), []).append(pen.task(task))
-    item = "experiments.verdict.task.item"
-    listed = "; ".join(pen.t(item, drafter=name, tasks=", ".join(mine)) for name, mine in won.items())
+        won.setdefault(None if line is None else pen.drafter(line.drafter), []).append(pen.task(task))
+    # What nobody wins is said last.
+    listed = "; ".join(
+        pen.t(f"experiments.verdict.task.{'item' if name else 'nobody'}", drafter=name, tasks=", ".join(won[name]))
+        for name in sorted(won, key=lambda name: name is None)
+    )
     fewest = min(each.speedup.prompts for line in lines for each in line.rates.values())
     if fewest < FEWEST_PROMPTS:
         return pen.t("experiments.verdict.task.few", listed=listed, prompts=fewest)

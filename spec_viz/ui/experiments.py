@@ -27,7 +27,6 @@ MOST_REPEATS = 5
 MOST_BATCH = 64
 MOST_LENGTH = 4096
 MOST_POINTS = 200
-MOST_NAME = 60
 
 
 class Bounds(Protocol):
@@ -202,7 +201,7 @@ def questions(asked: Any, bounds: Bounds) -> Sequence[Question]:
     Own prompts are [category, prompt] pairs.
     """
     from spec_viz.content.presets import load_presets
-    from spec_viz.lab.bench import Question
+    from spec_viz.lab.bench import MOST_NAME, Question
     from spec_viz.lab.run import RequestError
 
     values: Mapping[str, Any] = asked if isinstance(asked, dict) else {}

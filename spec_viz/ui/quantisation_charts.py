@@ -129,7 +129,7 @@ def _bars(
     listed: list[str] = []
 
     def told(value: float) -> str:
-        return f"{pen.number(100 * value, 0)} %" if percent else pen.number(value)
+        return f"{pen.number(100 * value, 0)}\u00a0%" if percent else pen.number(value)
 
     for each, pale in ((result, False), (beside, True)):
         samples = each.samples[:MOST_FORMS] if each else ()
@@ -263,7 +263,7 @@ def _error(result: Result, beside: Result | None, pen: Pen) -> Chart:
 
 
 def _percent(share: float, pen: Pen) -> str:
-    return f"{pen.number(100 * share, 0 if share >= 0.01 else 1)} %"
+    return f"{pen.number(100 * share, 0 if share >= 0.01 else 1)}\u00a0%"
 
 
 def _lying(pen: Pen, axis: str, groups: int, bars: int) -> Figure:

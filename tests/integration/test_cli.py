@@ -1,12 +1,18 @@
 """The command line: what it prints, its exit codes, and that a mistake is one sentence and never a stack trace."""
 
 import json
+import os
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from spec_viz.cli import main
+from spec_viz.cli.measure import save
+from spec_viz.cli.terminal import writable
 from spec_viz.engine.trace import loads
+from spec_viz.lab.law import LawTest
 from spec_viz.models.weights import is_cached
 
 needs_model = pytest.mark.skipif(not is_cached("smollm2-135m"), reason="the default model is not in the cache")
@@ -27,6 +33,21 @@ needs_model = pytest.mark.skipif(not is_cached("smollm2-135m"), reason="the defa
         (["bench", "--questions", "/nonexistent/q.jsonl"], "/nonexistent/q.jsonl: No such file"),
         (["decode", "--prompt", "Hi", "--trace", "/nonexistent/x.ndjson"], "/nonexistent/x.ndjson: No such file"),
         (["decode", "--prompt", "Hi", "--trace", "/"], "/: Is a directory"),
+        (["bench", "--out", "/"], "/: Is a directory"),
+        (["bench", "--held-out", "--questions", "q.jsonl"], "name two sets of prompts: leave one out"),
+        (["concurrency", "--out", "/nonexistent/x.json"], "/nonexistent/x.json: No such file"),
+        (["concurrency", "--drafters", "nope"], "No drafter is called nope; known: none"),
+        (["concurrency", "--gamma", "2", "99"], "“gamma” must be a number from 1 to 12."),
+        (["concurrency", "--gamma", "2", "2"], "the same value stands twice in 2, 2"),
+        (["context", "--csv", "/"], "/: Is a directory"),
+        (["context", "--length", *map(str, range(1, 10))], "at most 8 lengths"),
+        (["sweep", "task", "--out", "x", "--csv", "x"], "x is named twice"),
+        (["sweep", "gamma", "--gamma", "99"], "“gamma” must be a number from 1 to 12."),
+        (["sweep", "gamma", "--temperature", "0", "1"], "--temperature takes one value here"),
+        (["sweep", "task", "--seeds", *map(str, range(3000))], "more than the 5000 that a result holds"),
+        (["bench", "--against", "vllm"], "--against vllm takes at least one --server"),
+        (["bench", "--server", "x", "--against", "vllm"], "--server takes NAME=URL"),
+        (["law", "--toy", "--rounds", "2000", "--rule", "typical"], "No test is of these drafters with these rules"),
         (["law", "--drafter", "nope"], "No drafter is called nope; known: none"),
         pytest.param(["decode", "--prompt", " "], "prompt", marks=needs_model),
         pytest.param(["decode", "--prompt", "Hi", "--gamma", "0"], "gamma", marks=needs_model),
@@ -39,6 +60,70 @@ def test_a_mistake_is_one_sentence(arguments: list[str], sentence: str, capsys: 
     said = " ".join(capsys.readouterr().err.split())
     assert sentence in said
     assert "Traceback" not in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["bench", "--limit", "0"], "argument --limit: 0 is less than 1"),
+        (["bench", "--gamma", "-3"], "argument --gamma: -3 is less than 1"),
+        (["bench", "--repeats", "x"], "argument --repeats: 'x' is no whole number"),
+        (["sweep", "task", "--max-new-tokens", "1"], "argument --max-new-tokens: 1 is less than 2"),
+        (["concurrency", "--batch", "1", "0"], "argument --batch: 0 is less than 1"),
+        (["quantise", "--passes", "1"], "argument --passes: 1 is less than 2"),
+    ],
+)
+def test_a_number_out_of_range_is_named_at_once(
+    arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(arguments)
+    assert end.value.code == 2
+    assert sentence in capsys.readouterr().err
+
+
+def test_asking_whether_a_file_can_be_written_leaves_it_as_it_was(tmp_path: Path) -> None:
+    new, old = tmp_path / "new.json", tmp_path / "old.json"
+    old.write_text("kept", encoding="utf-8")
+    writable(new, old, None)
+    assert not new.exists()
+    assert old.read_text(encoding="utf-8") == "kept"
+
+
+def test_a_run_that_brought_nothing_leaves_an_older_result(tmp_path: Path) -> None:
+    path = tmp_path / "old.json"
+    path.write_text("kept", encoding="utf-8")
+    save(path, {"points": []}, "points")
+    assert path.read_text(encoding="utf-8") == "kept"
+    save(path, {"points": [1]}, "points")
+    assert json.loads(path.read_text(encoding="utf-8")) == {"points": [1]}
+
+
+def test_ctrl_c_before_anything_was_measured_is_one_word(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("spec_viz.cli.measure.load_model", stop)
+    assert main(["bench"]) == 130
+    assert capsys.readouterr().err == "Stopped.\n"
+
+
+def test_ctrl_c_keeps_the_tests_of_the_law_that_were_done(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object) -> Iterator[LawTest]:
+        yield LawTest("one", 2000, 1.0, 0.5, True)
+        os.kill(os.getpid(), signal.SIGINT)
+        yield LawTest("two", 2000, 1.0, 0.5, True)
+        yield LawTest("three", 2000, 1.0, 0.5, True)
+
+    monkeypatch.setattr("spec_viz.lab.law.toy_tests", interrupted)
+    assert main(["law", "--toy", "--rounds", "2000", "--json"]) == 1
+    told = capsys.readouterr()
+    assert [row["test"] for row in json.loads(told.out)] == ["one", "two"]
+    assert "Stopped" in told.err
 
 
 def test_law_fails_when_a_wrong_rule_is_planted(capsys: pytest.CaptureFixture[str]) -> None:

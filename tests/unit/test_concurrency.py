@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from spec_viz.engine.batch import Pass
+from spec_viz.engine.batch import Pass, decode_batch
 from spec_viz.engine.rows import Rows
 from spec_viz.engine.schedule import ByBatchSize
 from spec_viz.engine.target import CachedModel
@@ -143,7 +143,8 @@ def result() -> Iterator[dict[str, Any]]:
 
 def record(**more: Any) -> dict[str, Any]:
     given = {"batches": BATCHES, "gammas": (1, 3), "alphas": (1.0, 0.0), "max_new_tokens": NEW, "repeats": 2}
-    return measure(loaded(), QUESTIONS, {"prompt_lookup": {}}, **{**given, **more})
+    given |= {"drafters": (Choice("prompt_lookup"),), "questions": QUESTIONS, "policies": ("table", "goodput")}
+    return measure(loaded(), Plan(**{**given, **more}))
 
 
 def cost(batch: int, tokens: int) -> float:
@@ -208,12 +209,21 @@ def test_what_cannot_be_measured_is_refused() -> None:
             record(**wrong)
     with pytest.raises(ValueError, match="between 0 and 1"):
         record(alphas=(1.5,))
+    for twice in ({"gammas": (2, 2)}, {"alphas": (0.5, 0.5)}, {"batches": (1, 1)}):
+        with pytest.raises(ValueError, match="stands twice"):
+            record(**twice)
+    with pytest.raises(RequestError, match="gamma"):
+        record(gammas=(1, 99), drafters=())
+    with pytest.raises(ValueError, match="1024 requests"):
+        record(batches=(1, 2000))
+    with pytest.raises(ValueError, match="more than the 5000"):
+        record(repeats=1000)
     with pytest.raises(RequestError, match="load_tokens"):
         record(max_new_tokens=5)
     with pytest.raises(ValueError, match="too_long"):
         record(max_new_tokens=1000)
     with pytest.raises(ValueError, match="plain decoding"):
-        measure(loaded(), QUESTIONS, {"none": {}}, batches=(1,), gammas=(1,), alphas=(), max_new_tokens=9, repeats=1)
+        record(drafters=(Choice("none"),))
 
 
 @pytest.mark.parametrize(
@@ -270,22 +280,29 @@ def test_a_stopped_run_keeps_whole_samples_and_its_file_is_read() -> None:
 @pytest.mark.parametrize("asked", [1, 40, 160, 400])
 def test_a_whole_plan_that_is_stopped_still_tells_what_it_has(asked: int) -> None:
     times = iter(range(10**6))
-    body = concurrency.measure(
-        loaded(),
-        QUESTIONS,
-        {"prompt_lookup": {}},
-        batches=(1, 2),
-        gammas=(1, 3),
-        alphas=(0.5,),
-        max_new_tokens=NEW,
-        repeats=1,
-        stop=lambda: next(times) >= asked,
-    )
+    body = measure(loaded(), replace(PLAN, policies=("table", "goodput")), lambda: next(times) >= asked)
     assert body["finish"] == "stopped"
     assert len(body["samples"]) < size(replace(PLAN, policies=("table", "goodput")))
     assert sum(1 for _ in concurrency.rows(body)) == len(body["samples"])
     assert len(crossings(body)) <= len(body["samples"])
     assert read(json.loads(json.dumps(body))).finish == "stopped"
+
+
+def test_what_was_measured_before_a_failure_is_handed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    batches, kept = iter(range(10**6)), list[dict[str, Any]]()
+
+    def failing(*given: Any) -> Any:
+        if next(batches) == 6:
+            raise RequestError("error.out_of_memory")
+        return decode_batch(*given)
+
+    monkeypatch.setattr(concurrency, "decode_batch", failing)
+    with pytest.raises(RequestError, match="out_of_memory"):
+        measure(loaded(), PLAN, keep=kept.append)
+    (body,) = kept
+    assert body["finish"] == "stopped"
+    assert len(body["samples"]) == 4
+    assert [each["name"] for each in body["schedules"]] == ["prompt_lookup", "synthetic α = 0.5 (lossy)"]
 
 
 @pytest.mark.parametrize(

@@ -155,12 +155,14 @@ def test_a_model_in_float64_is_the_same_model(weights: Any) -> None:
         {"questions": ()},
         {"drafters": ()},
         {"drafters": (Choice("none"),)},
+        {"drafters": (Choice("prompt_lookup"), Choice("prompt_lookup"))},
+        {"questions": PLAN.questions * 100},
         {"passes": 1},
         {"variants": (Variant(rotated=True),)},
     ],
 )
 def test_a_plan_that_cannot_be_run_is_refused(broken: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"needed|none itself|turned before"):
+    with pytest.raises(ValueError, match=r"needed|none itself|turned before|twice|at most"):
         validate(replace(PLAN, **broken))
 
 

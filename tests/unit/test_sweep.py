@@ -104,6 +104,8 @@ def test_over_temperatures_a_model_drafts_in_two_forms_beside_a_plain_run_of_tha
         ({"drafters": (LOOKUP, LOOKUP)}, ValueError),
         ({"drafters": (Choice("none"),)}, ValueError),
         ({"repeats": 0}, ValueError),
+        ({"seeds": tuple(range(sweep.MOST_POINTS))}, ValueError),
+        ({"drafters": (Choice("scripted", {"text": "x" * 80}),)}, ValueError),
         ({"axis": (99,)}, RequestError),
         ({"drafters": (Choice("oracle"),)}, RequestError),
         ({"drafters": (Choice("prompt_lookup", {"depth": 3}),)}, RequestError),
@@ -174,6 +176,32 @@ def test_a_stopped_experiment_keeps_whole_points() -> None:
 
     assert counts(kept.points) == counts(whole.points)[: len(kept.points)]
     assert rows(kept)
+
+
+def test_what_was_measured_before_a_failure_is_handed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    starts, kept = iter(range(10**6)), list[dict[str, Any]]()
+
+    def failing(*given: Any) -> Any:
+        if next(starts) == 9:
+            raise RequestError("error.out_of_memory")
+        return start(*given)
+
+    monkeypatch.setattr(sweep, "start", failing)
+    with pytest.raises(RequestError, match="out_of_memory"):
+        measure(loaded(), GAMMA, keep=kept.append)
+    (record,) = kept
+    assert record["finish"] == "stopped"
+    assert 0 < len(record["points"]) < GAMMA.size
+    assert rows(read(json.loads(json.dumps(record))))
+
+
+def test_a_prompt_that_leaves_no_room_is_refused_before_anything_runs() -> None:
+    limit = CachedModel(loaded().model).context_limit
+    long = Question("long", " ".join(["a"] * limit), False)
+    with pytest.raises(RequestError) as refusal:
+        measure(loaded(), replace(GAMMA, questions=(*QUESTIONS, long)))
+    assert refusal.value.key == "error.prompt_too_long"
+    assert refusal.value.fields["limit"] == limit - GAMMA.max_new_tokens
 
 
 def test_closing_an_experiment_ends_it() -> None:
@@ -449,8 +477,11 @@ def test_every_kind_is_drawn_said_and_tabled_in_both_languages(asked: Experiment
             assert "{" not in sentence
         for chart in told["charts"]:
             assert t.table[f"chart.{chart['key']}"]
-            notes = [note["text"] for note in chart["figure"]["layout"]["annotations"]]
-            assert any(t("experiments.condition.threads") in note for note in notes)
+            layout = chart["figure"]["layout"]
+            (mark,) = (note for note in layout["annotations"] if t("experiments.condition.threads") in note["text"])
+            # Below the axis, in room of its own: it hides no number.
+            assert (mark["y"], mark["yanchor"]) == (0, "top")
+            assert -mark["yshift"] < layout["margin"]["b"] < layout["height"]
             json.dumps(chart, allow_nan=False)
         table = told["table"]
         assert table["rows"]
@@ -476,6 +507,15 @@ def test_the_verdict_over_gamma_goes_no_further_than_the_interval(ratios: list[f
     assert all(part in verdict for part in (f"{float(np.median(ratios)):.2f}", "Prompt lookup", "γ = 1"))
 
 
+def test_a_gain_without_a_draft_that_was_kept_is_called_noise() -> None:
+    points = [asdict(made(0, 0, 10, 1.63, tokens=20))]
+    assert shown({**file(), "points": points})["verdict"].startswith("Prompt lookup at γ = 1 ran at 1.63 times")
+    task = {**file()["experiment"], "kind": "task"}
+    told = shown({**file(), "points": points, "experiment": task})
+    assert told["verdict"].endswith("no drafter clearly for c0.")
+    assert told["charts"][0]["figure"]["data"][0]["text"] == [["1.63"]]
+
+
 @pytest.mark.parametrize(
     ("prompts", "start"), [(3, "Fastest: "), (1, "Fastest, as far as so few prompts per task (1)")]
 )
@@ -495,8 +535,16 @@ def test_where_each_drafter_wins_is_said_and_starred(prompts: int, start: str) -
     told = shown(body)
     assert told["verdict"].startswith(start)
     # 1.02 is no victory over noise.
-    assert told["verdict"].endswith(": Prompt lookup for chat; plain decoding for code.")
+    assert told["verdict"].endswith(": Prompt lookup for chat; no drafter clearly for code.")
     assert told["charts"][0]["figure"]["data"][0]["text"] == [["★ 1.50", "1.20"], ["0.90", "1.02"]]
+
+
+def test_over_temperatures_a_tree_has_speeds_and_the_verdict_says_why_no_rate() -> None:
+    tree = made(0, 5, 10, drafter="token_recycling", rule="match", tree=True, positions=())
+    asked = {**file()["experiment"], "kind": "temperature", "axis": [0.0]}
+    told = shown({**file(), "points": [asdict(tree)], "experiment": asked})
+    assert told["verdict"] == words("en")("experiments.verdict.temperature.none")
+    assert [chart["key"] for chart in told["charts"]] == ["sweep_warm_speed"]
 
 
 def load_sample(batch: int, drafter: str, gamma_: int, ratio: float, **more: Any) -> Sample:

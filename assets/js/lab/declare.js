@@ -147,15 +147,14 @@ export function makeForm({ boot, words, ctx, kept, changed }) {
       changed();
     });
     const picker = h('input', { type: 'file', accept: '.jsonl,.ndjson,.json', hidden: true });
-    const said = h('span', { class: 'sv-help', role: 'status' }, kept.file ? t('experiments.own.file.read', { name: kept.file.name, count: kept.file.prompts.length }) : '');
+    const said = h('span', { class: 'sv-help', role: 'status' }, kept.file ? fileSaid(kept.file) : '');
     picker.addEventListener('change', async () => {
       const [file] = picker.files;
       picker.value = '';
       if (!file) return;
-      const found = readQuestions(await file.text(), MOST.prompts);
-      kept.file = found.length ? { name: file.name, prompts: found } : null;
-      const key = found.length ? 'experiments.own.file.read' : 'experiments.own.file.broken';
-      say(said, t(key, { name: file.name, count: found.length }));
+      const found = { name: file.name, ...readQuestions(await file.text(), MOST.prompts) };
+      kept.file = found.prompts.length ? found : null;
+      say(said, kept.file ? fileSaid(found) : t('experiments.own.file.broken', { name: file.name }));
       count();
       changed();
     });
@@ -166,6 +165,17 @@ export function makeForm({ boot, words, ctx, kept, changed }) {
       h('div', { class: 'sv-x-file' }, open, said, picker),
       h('p', { class: 'sv-help' }, t('experiments.own.file.help')),
     ];
+  }
+
+  /** What was read of a question file, and what was not. */
+  function fileSaid({ name, prompts, skipped, more: beyond }) {
+    return [
+      t('experiments.own.file.read', { name, count: prompts.length }),
+      beyond ? t('experiments.own.file.more', { more: beyond, most: MOST.prompts }) : '',
+      skipped ? t('experiments.own.file.skipped', { skipped }) : '',
+    ]
+      .filter(Boolean)
+      .join(' ');
   }
 
   function more() {

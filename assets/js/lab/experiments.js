@@ -26,6 +26,7 @@ export class ExperimentsRoom {
   #kept;
   #conduct;
   #result = null; // the record on show: of the last run, or opened
+  #coming = null; // the record of a run that has no point yet; until then the one before stays on show
   #origin = 'measured'; // or recorded, where it was opened
   #beside = null; // {record, name}: a second one of the same kind, opened
   #view = null; // what the server says of them
@@ -181,16 +182,22 @@ export class ExperimentsRoom {
   }
 
   #begin(record, of) {
-    this.#result = record;
-    this.#origin = 'measured';
-    if (this.#beside && kindOf(this.#beside.record) !== kindOf(record)) this.#beside = null;
-    this.#view = null;
+    this.#coming = record;
     this.#progress = { done: 0, of, weight: 0, whole: wholeWeight(record, of), began: performance.now() };
-    this.#drawView();
     this.#drawState();
   }
 
+  /** The record of the run that goes on takes the place of what was on show. */
+  #take() {
+    const record = this.#coming;
+    this.#coming = null;
+    [this.#result, this.#origin, this.#view] = [record, 'measured', null];
+    if (this.#beside && kindOf(this.#beside.record) !== kindOf(record)) this.#beside = null;
+    this.#drawView();
+  }
+
   #point(point) {
+    if (this.#coming) this.#take();
     this.#points.push(point);
     const progress = this.#progress;
     progress.done += 1;
@@ -214,7 +221,9 @@ export class ExperimentsRoom {
     const { t } = this.#ctx;
     if (this.#progress) {
       const { done, of, began } = this.#progress;
-      Object.assign(this.#result, more, { finish: finish ?? 'stopped' });
+      if (this.#coming && finish === 'done') this.#take();
+      if (!this.#coming) Object.assign(this.#result, more, { finish: finish ?? 'stopped' });
+      this.#coming = null;
       const args = { done, of, seconds: this.#seconds(performance.now() - began) };
       // What was refused at once has its own sentence.
       const key = finish === 'done' ? 'experiments.done' : done || !notice ? 'experiments.stopped' : null;
@@ -384,7 +393,7 @@ export class ExperimentsRoom {
     const caption = t(TABLES[kindOf(this.#result)] ?? 'experiments.table');
     // Numbers stand under each other, words begin under each other.
     const looks = columns.map((_, at) => (rows.every((row) => /^\p{L}/u.test(row[at])) ? 'sv-x-words' : ''));
-    const head = h('tr', {}, ...columns.map((column, at) => h('th', { scope: 'col', class: looks[at] }, column)));
+    const head = h('tr', {}, ...columns.map((column, at) => h('th', { scope: 'col', class: looks[at] }, h('span', { class: 'sv-x-column' }, column))));
     const body = rows.map(([first, ...cells]) => h('tr', {}, h('th', { scope: 'row' }, first), ...cells.map((cell, at) => h('td', { class: looks[at + 1] }, cell))));
     const table = h('table', { class: 'sv-table sv-x-table', 'aria-label': caption }, h('thead', {}, head), h('tbody', {}, ...body));
     const scroll = h('div', { class: 'sv-x-scroll', role: 'region', tabindex: '0', 'aria-label': caption }, table);
@@ -395,7 +404,7 @@ export class ExperimentsRoom {
 }
 
 /** The first sentence of a verdict, which is its answer, and the space and sentences behind it. */
-function firstSentence(text) {
+export function firstSentence(text) {
   const end = text.search(/(?<=[.!?])\s+(?=\p{Lu})/u);
   return end < 0 ? [text, ''] : [text.slice(0, end), text.slice(end)];
 }

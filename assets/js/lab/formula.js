@@ -268,7 +268,9 @@ export class FormulaRoom {
     const parts = { draft: gamma * c, pass: pass - 1, rest: overhead };
     const dearest = Object.keys(parts).reduce((a, b) => (parts[b] > parts[a] ? b : a));
     const even = breakEven(gamma, c, pass, overhead);
-    const better = best.gamma === 0 ? 'never' : best.gamma === gamma || best.speedup < value * (1 + SAME) ? 'here' : 'other';
+    // Where every further draft pays, the last γ that was tried is no best one.
+    const longer = best.gamma === most && best.gamma > gamma && best.speedup >= value * (1 + SAME);
+    const better = longer ? 'longer' : best.gamma === 0 ? 'never' : best.gamma === gamma || best.speedup < value * (1 + SAME) ? 'here' : 'other';
     say(
       this.#verdict,
       [
@@ -286,7 +288,7 @@ export class FormulaRoom {
     say(this.#tryIt, t('lab.try', { gamma: Math.min(gamma, this.#host.boot.limits.gamma_max) }));
     const reachable = Math.min(best.gamma, MOST_DRAFTS);
     say(this.#useBest, t('lab.use_best', { gamma: reachable }));
-    this.#useBest.hidden = better !== 'other' || best.gamma > MOST_DRAFTS;
+    this.#useBest.hidden = !['other', 'longer'].includes(better) || best.gamma > MOST_DRAFTS;
     const row = (name, amount, digits, fraction = null) => ({ key: `lab_${name}`, value: amount, digits, fraction, badge: 'computed' });
     this.#numbers.show([
       row('tokens', tokens, 2, t('lab.of', { most: gamma + 1 })),

@@ -16,6 +16,9 @@ const KNOWN = Object.freeze([
   { name: 'A100 80 GB', flops: 312e12, bandwidth: 2.039e12, bytes: 2 },
 ]);
 
+// Tokens in the pass of a chain that nobody would call long: four drafts and the one before them.
+const SHORT = 5;
+
 /** changed(result) hears a measurement, and null when it is put away. */
 export function mountMachine(root, host, ctx, { measured, changed }) {
   const { t } = ctx;
@@ -70,7 +73,7 @@ export function mountMachine(root, host, ctx, { measured, changed }) {
       h('h3', { class: 'sv-lab-h3' }, t('lab.ridge')),
       h('p', { class: 'sv-help' }, t('lab.ridge.help')),
       h('ol', { class: 'sv-lab-steps', 'aria-label': t('lab.ridge') }, ...rows.map((row) => drawRow(row, top, result))),
-      h('p', { class: 'sv-lab-why' }, own.tokens === null ? t('lab.ridge.flat') : t('lab.ridge.said', spoken(own))),
+      h('p', { class: 'sv-lab-why' }, own.tokens === null ? t('lab.ridge.flat') : `${t('lab.ridge.said', spoken(own))} ${t(`lab.ridge.${own.tokens > SHORT ? 'below' : 'above'}`)}`),
       h('p', { class: 'sv-l-about' }, t('lab.ridge.source')),
     );
   }

@@ -12,16 +12,21 @@ export function kindOf(record) {
   return record.kind === 'sweep' ? record.experiment.kind : record.kind;
 }
 
-/** [category, prompt] pairs of a file of JSON lines as Spec-Bench has them; lines that are none are left out. */
+/**
+ * {prompts: [category, prompt] pairs, skipped, more} of a file of JSON lines as Spec-Bench has them; `skipped` lines held
+ * no question, and `more` questions are beyond the `most` that are taken.
+ */
 export function readQuestions(text, most) {
-  const found = [];
-  for (const line of text.split('\n')) {
-    const body = parsed(line);
-    const prompt = body?.turns?.[0] ?? body?.prompt;
-    if (typeof prompt === 'string' && prompt.trim()) found.push([String(body.category ?? '–').slice(0, 60), prompt]);
-    if (found.length === most) break;
-  }
-  return found;
+  const lines = text.split('\n').filter((line) => line.trim());
+  const found = lines.map(questionOf).filter(Boolean);
+  return { prompts: found.slice(0, most), skipped: lines.length - found.length, more: Math.max(found.length - most, 0) };
+}
+
+/** As `_question` in spec_viz/lab/bench.py reads a line. */
+function questionOf(line) {
+  const body = parsed(line);
+  const prompt = Array.isArray(body?.turns) && body.turns.length ? body.turns[0] : body?.prompt;
+  return typeof prompt === 'string' && prompt.trim() ? [String(body.category ?? '').trim().slice(0, 60) || '–', prompt] : null;
 }
 
 /** The JSON of a text; undefined where it is none. */
@@ -85,7 +90,7 @@ async function pictureOf({ title, figure: { data, layout } }, ground, family) {
     layout: {
       ...layout,
       title: { text: title, x: 0.01, xanchor: 'left', y: 0.97, yanchor: 'top', font: { size: 18 } },
-      margin: { l: 24, r: 24, t: 110, b: 40 },
+      margin: { l: 24, r: 24, t: 110, b: Math.max(layout.margin.b, 40) },
       paper_bgcolor: ground,
       plot_bgcolor: ground,
       font: { ...layout.font, family },

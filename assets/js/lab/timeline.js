@@ -43,14 +43,15 @@ export function makeTimeline(record, { t, number }, go) {
     const drawing = svg('svg', { viewBox: `0 0 ${width} ${height}`, width, height, class: 'sv-pg-svg' });
     const text = (at, y, words, anchor = 'start') => svg('text', { x: at, y, 'text-anchor': anchor }, words);
 
+    const letters = [];
     requests.forEach((_, request) => {
       const inside = steps.map((step) => step.held.some((held) => held.request === request));
       const from = inside.indexOf(true);
       if (from < 0) return;
       const y = request * ROW + 2;
+      letters.push(text(x(from) - 5, y + ROW - 5, nameOf(request), 'end'));
       drawing.append(
         svg('rect', { x: x(from), y, width: x(inside.lastIndexOf(true) + 1) - x(from), height: ROW - 4, rx: 2, class: 'sv-pg-life', 'data-request': nameOf(request) }),
-        text(x(from) - 5, y + ROW - 5, nameOf(request), 'end'),
       );
     });
 
@@ -83,7 +84,8 @@ export function makeTimeline(record, { t, number }, go) {
       if (returned) drawing.append(bar('returned', kept, returned));
     });
     marker = svg('g', { class: 'sv-pg-marker' }, svg('rect', { y: 0, width: thick + 1.5, height }), svg('line', { y1: 0, y2: height }));
-    drawing.append(marker);
+    // On a phone the first steps are so narrow that the marker stands where letters do.
+    drawing.append(marker, ...letters);
     holder.replaceChildren(drawing);
   }
 
