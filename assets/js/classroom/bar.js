@@ -1,0 +1,126 @@
+/** What stands above every place while a class is on: the teacher's bar, a student's line, and how one joins. */
+
+import { h, newId, say } from '../dom.js';
+
+/** actions = {show(), follow(bool), send(), end()}. Returns {element, draw({code, members, follow, place, said})}. */
+export function teacherBar({ t }, actions) {
+  const button = (key, onClick, more = {}) =>
+    h('button', { class: 'sv-quiet sv-quiet--tool', type: 'button', onClick, ...more }, t(key));
+  const code = h('button', {
+    class: 'sv-class-code',
+    type: 'button',
+    title: t('classroom.poster.open'),
+    onClick: () => actions.show(),
+  });
+  const members = h('span', { class: 'sv-class-count' });
+  const modes = [true, false].map((follow) =>
+    h('button', { type: 'button', onClick: () => actions.follow(follow) }, t(`classroom.mode.${follow ? 'follow' : 'roam'}`)),
+  );
+  const choice = h('span', { class: 'sv-choice', role: 'group', 'aria-label': t('classroom.mode') }, ...modes);
+  const send = button('classroom.send', () => actions.send());
+  const sure = h(
+    'span',
+    { class: 'sv-class-sure', hidden: true },
+    button('classroom.end.sure', () => actions.end()),
+    button('classroom.end.keep', () => ask(false)),
+  );
+  const end = button('classroom.end', () => ask(true));
+  const said = h('p', { class: 'sv-class-said' });
+  const element = h(
+    'div',
+    { class: 'sv-class-inner' },
+    h('span', { class: 'sv-class-name' }, t('classroom.title'), ' ', code),
+    members,
+    choice,
+    send,
+    h('span', { class: 'sv-class-end' }, end, sure),
+    said,
+  );
+
+  /** Ending cannot be taken back, so it is asked once more, in the same place. */
+  function ask(open) {
+    sure.hidden = !open;
+    end.hidden = open;
+    (open ? sure.lastChild : end).focus();
+  }
+
+  return {
+    element,
+    draw(state) {
+      say(code, state.code);
+      code.setAttribute('aria-label', t('classroom.poster.said', { code: state.code }));
+      say(members, state.members === null ? '' : t('classroom.members', { n: state.members }));
+      modes.forEach((mode, index) => mode.setAttribute('aria-pressed', String(state.follow === (index === 0))));
+      send.hidden = state.place !== 'live';
+      say(said, state.said);
+    },
+  };
+}
+
+/** actions = {back(), board(), leave()}. Returns {element, draw({said, away, run, over})}. */
+export function studentLine({ t }, actions) {
+  const button = (key, onClick) => h('button', { class: 'sv-quiet sv-quiet--tool', type: 'button', onClick }, t(key));
+  const said = h('p', { class: 'sv-class-said' });
+  const back = button('classroom.back', () => actions.back());
+  const board = button('classroom.board', () => actions.board());
+  const leave = button('classroom.leave', () => actions.leave());
+  return {
+    element: h('div', { class: 'sv-class-inner sv-class-inner--student' }, said, back, board, leave),
+    draw(state) {
+      say(said, state.said);
+      back.hidden = !state.away;
+      board.hidden = !state.run;
+      say(leave, t(state.over ? 'classroom.close' : 'classroom.leave'));
+    },
+  };
+}
+
+/** The code and the address in letters for the last row, as a dialog; Esc and its button close it. */
+export function showPoster({ t }, code, address) {
+  const title = newId('class');
+  const dialog = h(
+    'dialog',
+    { class: 'sv-class-poster', 'aria-labelledby': title },
+    h('h2', { id: title }, t('classroom.poster.title')),
+    h('p', { class: 'sv-class-address' }, address.href.replace(/^https?:\/\//, '')),
+    h('p', {}, t('classroom.poster.or')),
+    h('p', { class: 'sv-class-large' }, code),
+    isLocal(address) ? h('p', { class: 'sv-class-note' }, t('classroom.poster.local')) : null,
+    h('button', { class: 'sv-run', type: 'button', onClick: () => dialog.close() }, t('classroom.close')),
+  );
+  dialog.addEventListener('close', () => dialog.remove());
+  document.querySelector('.sv-app').append(dialog);
+  dialog.showModal();
+}
+
+/** A form for a code; join(code) is called with what was typed. */
+export function joinForm({ t }, join) {
+  const id = newId('class');
+  const input = h('input', {
+    class: 'sv-text',
+    id,
+    type: 'text',
+    maxlength: 12,
+    autocomplete: 'off',
+    autocapitalize: 'characters',
+    spellcheck: 'false',
+  });
+  const form = h(
+    'form',
+    { class: 'sv-class-join' },
+    h('label', { for: id }, t('classroom.join.code')),
+    input,
+    h('button', { class: 'sv-l-quiet', type: 'submit' }, t('classroom.join')),
+  );
+  form.addEventListener('submit', (event) => {
+    event.preventDefault();
+    const code = input.value.replace(/[\s-]/g, '').toUpperCase();
+    if (code) join(code);
+    else input.focus();
+  });
+  return form;
+}
+
+function isLocal({ hostname }) {
+  return hostname === 'localhost' || hostname === '[::1]' || hostname.startsWith('127.');
+}

@@ -1,0 +1,143 @@
+/** A class's line to the server: asks how the class stands, again and again, and says so only when something changed. */
+
+const EVERY = 1000; // ms between two questions
+const HIDDEN = 20_000; // the same while nobody looks at the page
+const MOST = 8000; // between two tries while the server is away
+const PATIENCE = 5000; // for one answer
+const LONG = 30_000; // for one that carries a run
+const QUIET = 5000; // so long nothing is said of a server that is away
+
+/**
+ * pass = {code, member, token?}: a token makes this page the teacher's.
+ * events = {stands(view), lost(), found(), over(error)}: `over` is the server's own word that there is nothing more.
+ */
+export class Line {
+  #base;
+  #pass;
+  #events;
+  #tag = '';
+  #told = 0; // counts what was told the server, so that an answer from before it is not believed
+  #missed = 0;
+  #since = 0;
+  #asking = false;
+  #timer = null;
+  #tidy = new AbortController();
+
+  constructor(base, pass, events) {
+    this.#base = `${base}class/${pass.code}`;
+    this.#pass = pass;
+    this.#events = events;
+  }
+
+  start() {
+    const signal = { signal: this.#tidy.signal };
+    document.addEventListener('visibilitychange', () => !document.hidden && this.ask(), signal);
+    window.addEventListener('online', () => this.ask(), signal);
+    this.ask();
+  }
+
+  stop() {
+    this.#tidy.abort();
+    clearTimeout(this.#timer);
+  }
+
+  /** Ask now. */
+  async ask() {
+    if (this.#asking || this.#tidy.signal.aborted) return;
+    clearTimeout(this.#timer);
+    this.#asking = true;
+    const told = this.#told;
+    try {
+      const answer = await this.#fetch(`?since=${this.#tag}`);
+      if (answer.status === 200) {
+        const view = await answer.json();
+        if (told === this.#told && !this.#tidy.signal.aborted) {
+          this.#tag = view.tag;
+          this.#events.stands(view);
+        }
+      }
+      this.#found();
+    } catch (error) {
+      if (error instanceof Refused) this.#refused(error);
+      else this.#miss(error);
+    }
+    this.#asking = false;
+    if (!this.#tidy.signal.aborted) this.#timer = setTimeout(() => this.ask(), this.#pause());
+  }
+
+  /** Tell the server something; null when it did not hear, otherwise {error?, …} as it answered. */
+  async tell(verb, body) {
+    this.#told += 1;
+    try {
+      const answer = await this.#fetch(`/${verb}`, { method: 'POST', body }, verb === 'send' ? LONG : PATIENCE);
+      return answer.status === 200 ? await answer.json() : {};
+    } catch (error) {
+      if (error instanceof Refused) return { error: error.said };
+      console.info('class:', error.name);
+      return null;
+    } finally {
+      this.#told += 1;
+    }
+  }
+
+  /** The run that was sent, as text; null when it could not be had. */
+  async run(id) {
+    try {
+      return await (await this.#fetch(`/sent/${id}`, {}, LONG)).text();
+    } catch (error) {
+      console.info('class:', error.name);
+      return null;
+    }
+  }
+
+  async #fetch(way, more = {}, patience = PATIENCE) {
+    const { token, member } = this.#pass;
+    const headers = token ? { 'X-Class-Token': token } : { 'X-Class-Member': member };
+    const signal = AbortSignal.timeout(patience);
+    const answer = await fetch(`${this.#base}${way}`, { ...more, headers, cache: 'no-store', signal });
+    if (!answer.ok) throw await problemOf(answer);
+    return answer;
+  }
+
+  #pause() {
+    if (this.#missed) return Math.min(EVERY * 2 ** this.#missed, MOST);
+    // Thirty pages that joined at one moment do not go on asking at one moment.
+    return document.hidden ? HIDDEN : EVERY * (0.8 + 0.4 * Math.random());
+  }
+
+  #found() {
+    if (this.#missed) this.#events.found();
+    this.#missed = 0;
+  }
+
+  #miss(error) {
+    console.info('class:', error.name);
+    if (!this.#missed) this.#since = Date.now();
+    this.#missed += 1;
+    if (Date.now() - this.#since >= QUIET) this.#events.lost();
+  }
+
+  #refused({ said }) {
+    this.stop();
+    this.#events.over(said);
+  }
+}
+
+/** What the server itself refuses, in its own words {key, args}; a proxy's error page is no such word. */
+export class Refused extends Error {
+  constructor(said) {
+    super(said.key);
+    this.said = said;
+  }
+}
+
+/** Why an answer is none: `Refused`, or an error that may pass. */
+export async function problemOf(answer) {
+  try {
+    const { error } = await answer.json();
+    if (typeof error?.key === 'string') return new Refused(error);
+  } catch (error) {
+    console.info('class:', error.name);
+  }
+  return new Error(String(answer.status));
+}
