@@ -2,6 +2,7 @@
 
 import { mountAbout } from './about.js';
 import { mountBreak } from './break.js';
+import { Classroom } from './classroom.js';
 import { mountLab } from './lab.js';
 import { mountLessons } from './lessons.js';
 import { mountLive } from './live.js';
@@ -30,7 +31,10 @@ export function mount({ element, props, trigger, server, watch }) {
     PLACES.map((place) => place.name),
   );
   const words = new Words(boot.words, state.get('lang'));
-  mountShell(root, PLACES, { boot, state, words, props, trigger, server, watch });
+  const host = { boot, state, words, props, trigger, server, watch };
+  host.classroom = new Classroom(host);
+  mountShell(root, PLACES, host);
+  host.classroom.start();
 }
 
 /**

@@ -270,9 +270,20 @@ class Board {
     const at = tile.getBoundingClientRect();
     if (at.bottom > box.bottom - 8) this.#scroller.scrollTop += at.bottom - box.bottom + 24;
     else if (at.top < box.top + 8) this.#scroller.scrollTop -= box.top - at.top + 24;
+    this.#showTree(tile, box);
     const cover = this.#inspector.cover();
     const low = tile.getBoundingClientRect().bottom;
     if (cover !== null && low > cover - 8) scrollerOf(this.#root).scrollTop += low - cover + 24;
+  }
+
+  /** The kept path stands on top of its tree: the branches under it come into sight with it, as far as there is room. */
+  #showTree(tile, box) {
+    const row = this.#rows[address(tile)[0]];
+    if (!row.tree) return;
+    const whole = row.element.getBoundingClientRect();
+    const room = Math.min(whole.top, tile.getBoundingClientRect().top) - box.top - 8;
+    const hidden = whole.bottom - box.bottom;
+    if (hidden > 0 && room > 0) this.#scroller.scrollTop += Math.min(hidden, room);
   }
 
   /** Move the cursor among the tiles without stepping. */

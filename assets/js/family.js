@@ -118,7 +118,7 @@ export function makeFamily(family, { t, number, lang, columns = [], sort = null 
       const rate = slots[place];
       const bar = h('i', { class: 'sv-fam-bar' });
       bar.style.setProperty('--rate', String(rate ?? 0));
-      return h('span', { class: 'sv-fam-slot' }, bar, h('b', {}, rate === undefined ? '' : number(rate, 2).replace(/^0/, '')));
+      return h('span', { class: 'sv-fam-slot' }, bar, h('b', {}, rate === undefined ? '' : number(rate, 2).replace(/^0\./, '.')));
     });
     return h('span', { class: 'sv-fam-slots', role: 'img', 'aria-label': told, title: told }, ...bars);
   }

@@ -20,6 +20,8 @@ class Lessons {
     this.#place = readAddress();
     if (!this.#entry()) this.#place = { lesson: null, step: null, present: false };
     host.watch('value', () => this.#player?.take(host.props.value));
+    // A class leads the player, and changes what a guess does when it begins or ends.
+    host.lessons = { open: (place) => this.#follow(place), again: () => this.#player?.again() };
     this.#draw();
   }
 
@@ -44,12 +46,14 @@ class Lessons {
   // ------------------------------------------------------------ the list
 
   #list() {
-    const { boot, words } = this.#host;
+    const { boot, words, classroom } = this.#host;
     this.#close();
+    classroom.moved(null, null);
     const cards = (boot.lessons ?? []).map((lesson) => this.#card(lesson));
     this.#root.replaceChildren(
       h('h1', { class: 'sv-title' }, words.t('lesson.list.title')),
       h('p', { class: 'sv-lead' }, words.t(cards.length ? 'lesson.list.lead' : 'lesson.list.none')),
+      classroom.door(),
       h('ol', { class: 'sv-l-cards' }, ...cards),
     );
   }
@@ -78,6 +82,16 @@ class Lessons {
     this.#place = place;
     writeAddress(place);
     this.#draw();
+  }
+
+  /** Where a class is: another step of the open lesson, or another lesson. */
+  #follow({ lesson, step }) {
+    if (this.#player && lesson === this.#place.lesson) {
+      this.#player.goTo(step);
+      return;
+    }
+    this.#close();
+    this.#go({ ...this.#place, lesson, step });
   }
 
   // ------------------------------------------------------------ a lesson
@@ -109,6 +123,7 @@ class Lessons {
       moved: ({ step, present }) => {
         this.#place = { lesson: lesson.slug, step, present };
         if (this.#host.state.get('page') === 'lessons') writeAddress(this.#place);
+        this.#host.classroom.moved(lesson.slug, step);
       },
       leave: (ndjson) => this.#leave(ndjson),
       home: () => this.#go({ lesson: null, step: null, present: false }),

@@ -131,7 +131,9 @@ export function ownToken(trace, round, ctx) {
   const end = round.nodes.findLastIndex((node) => node.status === 'accepted');
   const refused = childrenOf(round, end < 0 ? ROOT : end).filter((child) => round.nodes[child].status === 'rejected');
   const draft = refused.map((child) => quote(trace.text(round.nodes[child].id), t)).join(', ');
-  return t(`inspector.rule.correction.${correction(trace, refused.length)}`, { y, draft, n: refused.length });
+  const said = t(`inspector.rule.correction.${correction(trace, refused.length)}`, { y, draft, n: refused.length });
+  // A sentence may begin with the draft, and that may be "a token that the server did not name".
+  return draft && said.startsWith(draft) ? said.charAt(0).toUpperCase() + said.slice(1) : said;
 }
 
 function correction({ meta: { rule, temperature } }, refused) {

@@ -6,6 +6,7 @@
 import { h, newId, say } from './dom.js';
 
 const FIELDS = ['method', 'target', 'drafter', 'hardware', 'version'];
+const CHOICES = new Set([...FIELDS, 'options'].map((name) => `serve_${name}`));
 const OTHER = '\u0000other';
 const GRAVE = Object.freeze({ refuse: '✗', warn: '!', note: 'i' });
 
@@ -30,13 +31,13 @@ export class ServeConfig {
     this.#ask();
   }
 
-  redraw(changed) {
-    if (changed.includes('lang')) {
-      this.#build();
-      this.#draw();
-    }
-    const choice = changed.some((name) => name.startsWith('serve_') && name !== 'serve_form');
-    if (choice) this.#ask();
+  build() {
+    this.#build();
+    this.#draw();
+  }
+
+  draw(changed) {
+    if (changed.some((name) => CHOICES.has(name))) this.#ask();
     else if (changed.includes('serve_form')) this.#drawForms();
   }
 
@@ -109,7 +110,7 @@ export class ServeConfig {
       memory: h('div', { class: 'sv-serve-memory' }),
     };
     this.#parts = parts;
-    parts.remarks.append(h('h2', { class: 'sv-h2' }, t('serve.remarks')), parts.verdict, parts.list);
+    parts.remarks.append(h('h3', { class: 'sv-h2' }, t('serve.remarks')), parts.verdict, parts.list);
     parts.command = h(
       'div',
       { class: 'sv-serve-command' },
@@ -119,7 +120,7 @@ export class ServeConfig {
       h('details', { class: 'sv-ask sv-serve-all' }, h('summary', {}, t('serve.keys')), parts.keys),
     );
     this.#root.replaceChildren(
-      h('h1', { class: 'sv-title' }, t('serve.title')),
+      h('h2', { class: 'sv-h2 sv-serve-heading' }, t('serve.title')),
       parts.lead,
       h(
         'div',
@@ -297,7 +298,7 @@ export class ServeConfig {
     const { words } = this.#host;
     const { t } = words;
     const { memory } = this.#answer;
-    const head = h('h2', { class: 'sv-h2' }, t('serve.memory'));
+    const head = h('h3', { class: 'sv-h2' }, t('serve.memory'));
     if (!memory) {
       this.#parts.memory.replaceChildren(head, h('p', { class: 'sv-none' }, t('serve.memory.unknown')));
       return;

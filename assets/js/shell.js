@@ -18,7 +18,7 @@ export function mountShell(root, places, host) {
   const mounted = new Map();
   const bar = makeBar(places, host);
   const skip = words.bind(h('a', { class: 'sv-skip', href: '#sv-page' }), 'shell.skip');
-  root.append(skip, bar.element, holder);
+  root.append(skip, bar.element, host.classroom.element, holder);
 
   const showPlace = () => {
     const { name, mount } = places.find((place) => place.name === state.get('page'));

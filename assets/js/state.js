@@ -6,6 +6,7 @@
 import { MOST_RIVALS, comparable } from './against.js';
 import { FAULTS } from './break.js';
 import { KNOBS, ROOMS, RUNS } from './lab/settings.js';
+import { FIRST as SERVED_FIRST, ROOMS as SERVE_ROOMS, RUNS as SERVED } from './serve/settings.js';
 import { LANGUAGES, preferredLanguage } from './words.js';
 
 /** The one knob that is a text of the visitor's own, with a box under the prompt. */
@@ -164,7 +165,7 @@ function lab() {
     { ...(step === 1 ? whole(min, max) : real(min, max)), group: 'view', value },
   ]);
   return {
-    lab_room: { ...choice(ROOMS), group: 'view', value: ROOMS[0], called: 'room' },
+    lab_room: { ...choice(ROOMS), group: 'view', value: ROOMS[0], called: 'room', of: 'lab' },
     ...Object.fromEntries(sliders),
     lab_drafter: { ...text(40), group: 'view', value: 'prompt_lookup' },
     lab_rule: { ...text(40), group: 'view', value: '' },
@@ -174,10 +175,17 @@ function lab() {
   };
 }
 
-/** The Serve place: what a server is made of. The server of the page knows the choices and checks them. */
+/**
+ * The Serve place: which room; what a server is made of, which the server of the page checks; saved runs side by side,
+ * under which load, and the question whose answers are replayed.
+ */
 function serve() {
   const names = ['method', 'target', 'drafter', 'hardware', 'version', 'form'];
   return {
+    serve_room: { ...choice(SERVE_ROOMS), group: 'view', value: SERVE_ROOMS[0], called: 'room', of: 'serve' },
+    serve_runs: { ...few(SERVED, SERVED.length), group: 'view', value: [...SERVED_FIRST] },
+    serve_at: { ...whole(1, 64), group: 'view', value: 1 },
+    serve_question: { ...whole(0, 99), group: 'view', value: null },
     ...Object.fromEntries(names.map((name) => [`serve_${name}`, { ...text(200), group: 'view', value: '' }])),
     serve_options: { ...texts(), group: 'view', value: {} },
   };
@@ -300,14 +308,15 @@ export class State {
   /** The address of this state. The language always stands in it. `whole` adds the typed words: a link to hand on. */
   address({ whole = false } = {}) {
     const url = new URL(location.href);
+    for (const [name, field] of Object.entries(this.#fields)) url.searchParams.delete(field.called ?? name);
     for (const [name, field] of Object.entries(this.#fields)) {
+      // Two places call their room by one name: it is written of the one that is shown.
+      if (field.of && field.of !== this.#values.page) continue;
       const value = this.#values[name];
       const plain = same(value, field.group === 'view' ? field.value : this.#base[name]);
       const leave = plain || (field.group === 'text' && !whole);
-      const called = field.called ?? name;
-      url.searchParams.delete(called);
       const always = name === 'lang' || (whole && name === 'preset' && value);
-      if (!leave || always) url.searchParams.set(called, field.write(value));
+      if (!leave || always) url.searchParams.set(field.called ?? name, field.write(value));
     }
     if (this.#values.theme !== 'auto') url.searchParams.delete('__theme');
     return url.href;

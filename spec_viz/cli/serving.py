@@ -1,4 +1,4 @@
-"""`serve-local`, `serve-watch` and `record-served`: a real vLLM server started, watched and recorded."""
+"""`serve-local`, `serve-watch`, `serve-compare` and `record-served`: real servers started, watched, compared."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import argparse
 import json
 import tempfile
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,12 +14,12 @@ from spec_viz.serving import METHODS
 
 if TYPE_CHECKING:
     from spec_viz.lab.metrics import Ratio
+    from spec_viz.serving.compare import Side
     from spec_viz.serving.counters import Window
-    from spec_viz.serving.saved import Saved
 
 
 def add(commands: Any) -> None:
-    """Offer the three."""
+    """Offer the four."""
     local = command(commands, "serve-local", run_local, "a real vLLM on this machine's processor, to practise with")
     local.add_argument("action", choices=("install", "start", "remove"))
     local.add_argument("method", nargs="?", default="ngram", choices=METHODS, metavar="METHOD", help=", ".join(METHODS))
@@ -30,6 +29,14 @@ def add(commands: Any) -> None:
     watch.add_argument("url", metavar="URL", help="such as http://127.0.0.1:8000")
     watch.add_argument("--every", type=float, default=5.0, metavar="SECONDS", help="from one look to the next")
     watch.add_argument("--times", type=int, default=120, help="looks, after which it ends")
+
+    compared = command(commands, "serve-compare", run_compare, "running servers asked the same questions by turns")
+    compared.add_argument("servers", nargs="+", metavar="NAME=URL", help="such as plain=http://127.0.0.1:8000")
+    compared.add_argument("--limit", type=int, default=2, help="held-out prompts of each task")
+    compared.add_argument("--max-tokens", type=int, default=64, help="of an answer")
+    compared.add_argument("--concurrency", type=int, nargs="+", default=[1, 4], help="questions side by side: 1, 4, 16")
+    compared.add_argument("--seconds", type=float, default=1800.0, help="after which it ends with what it has")
+    compared.add_argument("--out", type=Path, metavar="FILE", help="where all that was said is kept: .json, or .csv")
 
     record = command(commands, "record-served", run_record, "start servers, ask held-out prompts, keep what they said")
     record.add_argument("methods", nargs="*", metavar="METHOD", help="all of them otherwise: " + ", ".join(METHODS))
@@ -91,6 +98,52 @@ def run_watch(options: argparse.Namespace) -> int:
     return 0
 
 
+def run_compare(options: argparse.Namespace) -> int:
+    """A row for every server and concurrency; what was answered until Ctrl-C is kept too."""
+    from spec_viz.serving.compare import Entrant, Plan, compare, differences, sides, to_csv, to_json
+    from spec_viz.serving.gate import Place
+    from spec_viz.training.prompts import TASKS, held_out_prompts
+    from spec_viz.ui.wording import words
+
+    if options.out and options.out.suffix not in (".json", ".csv"):
+        raise ValueError("--out takes a file that ends in .json or .csv.")
+    pairs = [typed.partition("=") for typed in options.servers]
+    if not all(equals for _, equals, _ in pairs):
+        raise ValueError("Every server is NAME=URL, such as plain=http://127.0.0.1:8000.")
+    entrants = [Entrant(name, Place.of(url)) for name, _, url in pairs]
+    questions = tuple(held_out_prompts(TASKS, options.limit))
+    plan = Plan(questions, options.max_tokens, tuple(options.concurrency), seconds=options.seconds)
+    say = words("en")
+    with signals() as stopped:
+        for state in compare(entrants, plan, lambda: bool(stopped)):
+            _hear(f"{state.stage} {state.name}: {state.done} of {state.total} answers")
+    for name, problem in state.problems:
+        err.print(f"{name}: {say(problem.key, **problem.fields)}", style="red")
+    for each in differences(state.runs):
+        err.print(f"{say(f'differs.{each.name}')}: {' | '.join(each.values)}", style="yellow")
+    if options.out:
+        options.out.write_text((to_csv if options.out.suffix == ".csv" else to_json)(state.runs), encoding="utf-8")
+    rows = [_side_row(side) for side in sides(state.runs)]
+    return show(options, rows, "compared") if rows else 2
+
+
+def _side_row(side: Side) -> dict[str, Any]:
+    counts = side.counts
+    return {
+        "server": side.name,
+        "side by side": side.concurrency,
+        "answers": side.answers,
+        "tokens/s": _value(side.throughput, 1),
+        "τ": _value(side.tau, 2),
+        "length": counts and _value(counts.length, 2),
+        "by position": counts and " ".join(str(_value(ratio, 3)) for ratio in counts.positions),
+        "TTFT p50 ms": side.first and round(side.first.p50, 1),
+        "TTFT p95 ms": side.first and round(side.first.p95, 1),
+        "TPOT p50 ms": side.token and round(side.token.p50, 1),
+        "TPOT p95 ms": side.token and round(side.token.p95, 1),
+    }
+
+
 def _row(window: Window) -> dict[str, Any]:
     counts = window.speculation
     row: dict[str, Any] = {
@@ -125,6 +178,7 @@ def run_record(options: argparse.Namespace) -> int:
     """A file a method, and a table of what they hold."""
     from spec_viz.cli.terminal import known
     from spec_viz.serving import saved
+    from spec_viz.serving.compare import sides
     from spec_viz.serving.record import record
     from spec_viz.training.prompts import TASKS, held_out_prompts
 
@@ -136,23 +190,8 @@ def run_record(options: argparse.Namespace) -> int:
     for method in options.methods or METHODS:
         run = record(method, questions, options.note, _hear)
         saved.write(run, folder / f"{method}.json")
-        rows += _saved_rows(run)
+        rows += [_side_row(side) for side in sides((run,))]
     return show(options, rows, "recorded")
-
-
-def _saved_rows(run: Saved) -> Sequence[dict[str, Any]]:
-    rows = []
-    for each in run.passes:
-        row, latency = _row(each.window), each.latency
-        del row["seconds"], row["drafts"]
-        rows.append(
-            {"method": run.method, "side by side": each.concurrency}
-            | row
-            | {"tokens/s": _value(latency.throughput, 1)}
-            | {"TTFT p50 ms": latency.first and round(latency.first.p50, 1)}
-            | {"TPOT p50 ms": latency.token and round(latency.token.p50, 1)}
-        )
-    return rows
 
 
 def _hear(what: str) -> None:

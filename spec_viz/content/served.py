@@ -19,7 +19,7 @@ from spec_viz.engine.trace import Trace, dumps
 from spec_viz.lab.metrics import Ratio
 from spec_viz.serving import METHODS
 from spec_viz.serving.counters import NOTHING, Counts
-from spec_viz.serving.reader import Reading
+from spec_viz.serving.reader import Reading, tau
 from spec_viz.serving.saved import Asked, Pass, Saved, SavedError, load, path_of, readings
 
 Json = dict[str, Any]
@@ -51,12 +51,8 @@ class View:
 
     @cached_property
     def tau(self) -> Ratio | None:
-        """Tokens after the prefills ÷ rounds, silent ones included; from the counters where an answer has no trace."""
-        traces = [reading.trace for reading in self.readings]
-        known = [trace for trace in traces if trace is not None]
-        if len(known) < len(traces):
-            return self.each.window.tau
-        return Ratio(sum(len(trace.output) - 1 for trace in known), sum(len(trace.decoding) for trace in known))
+        """Tokens after the prefills ÷ rounds, silent ones included."""
+        return tau(self.readings, self.each.window)
 
     @cached_property
     def names(self) -> Json:
@@ -280,6 +276,8 @@ def _json_lines(body: Mapping[str, Any], depth: int = 0) -> Iterator[Line]:
 
 def _counters(each: Pass) -> Iterator[Line]:
     """The counters of speculation, before and after the pass, as differences of what `/metrics` says."""
+    if each.before is None or each.after is None:
+        return
     before, after = each.before.speculation, each.after.speculation
     if before is None or after is None:
         return

@@ -1,40 +1,31 @@
 """One chat turn asked of a server that speaks OpenAI's protocol, streamed, so that every arrival has its time.
 
-vLLM says more than the protocol knows, where its flags allow it: the ids of each chunk (`return_token_ids`), and with
-the last chunk what speculation did for this request (`--enable-per-request-metrics`). What a server does not tell is
-None. The key, where a server wants one, is read from SPECVIZ_SERVER_KEY and goes nowhere else.
+vLLM says more than the protocol knows, where its flags allow it: the ids of each chunk (`return_token_ids`), how many
+tokens are out (`continuous_usage_stats`), and with the last chunk what speculation did for this request
+(`--enable-per-request-metrics`). What a server does not tell is None. What it sends is limited by `wire`.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Annotated, Any
 
-KEY = "SPECVIZ_SERVER_KEY"
-# Of a whole answer. A server on two cores is slow, not gone.
-PATIENCE = 300.0
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
-
-class ServerError(ValueError):
-    """A server that cannot be asked, or answers what nobody understands; `key` names the visitor's sentence."""
-
-    def __init__(self, key: str, problem: str, /, **fields: Any) -> None:
-        super().__init__(problem)
-        self.key = key
-        self.fields = fields
+from spec_viz.engine.trace import Anything, Milliseconds, Token
+from spec_viz.serving.gate import Place
+from spec_viz.serving.problems import ServerError
+from spec_viz.serving.wire import SHORT, STREAM, Stop, Wire, never
 
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
     """A piece of an answer: milliseconds after the question was sent, and how many tokens came at once."""
 
-    ms: float
-    tokens: int
+    ms: Milliseconds
+    tokens: Annotated[int, Field(ge=1)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +36,11 @@ class Answer:
     """
 
     text: str
-    ids: tuple[int, ...] | None
+    ids: tuple[Token, ...] | None
     arrivals: tuple[Arrival, ...]
     tokens: int
-    metrics: dict[str, Any] | None
-    prompt: tuple[int, ...] | None = None
+    metrics: Anything | None
+    prompt: tuple[Token, ...] | None = None
     finish: str | None = None
 
     @property
@@ -61,85 +52,212 @@ class Answer:
         return self.tokens - first.tokens, (last.ms - first.ms) / 1000
 
 
+class BrokenOffError(ServerError):
+    """An answer that ended in the middle; `answer` is what had come, without an end."""
+
+    def __init__(self, problem: ServerError, answer: Answer) -> None:
+        super().__init__(problem.key, str(problem), **problem.fields)
+        self.answer = answer
+
+
+# What is told of an answer while it comes: a piece of its text, and its arrival.
+Hear = Callable[[str, Arrival], None]
+
+
+def _deaf(_text: str, _arrival: Arrival) -> None:
+    """Nobody listens."""
+
+
+# ---------------------------------------------------------------- what a server may send
+
+
+@dataclass(frozen=True, slots=True)
+class _Delta:
+    content: str | None = None
+    # What a reasoning model thinks; older servers call it reasoning_content.
+    reasoning: str | None = None
+    reasoning_content: str | None = None
+
+    @property
+    def text(self) -> str:
+        return self.content or self.reasoning or self.reasoning_content or ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    delta: _Delta
+    finish_reason: str | None = None
+    token_ids: tuple[Token, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Usage:
+    completion_tokens: Annotated[int, Field(ge=0)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    choices: tuple[_Choice, ...] = ()
+    usage: _Usage | None = None
+    metrics: Anything | None = None
+    prompt_token_ids: tuple[Token, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Card:
+    id: str
+    max_model_len: Annotated[int, Field(gt=0)] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Models:
+    data: tuple[_Card, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Version:
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    prompt: str
+
+
+_CHUNK, _MODELS, _VERSION, _TEXT = (TypeAdapter[Any](kind) for kind in (_Chunk, _Models, _Version, _Text))
+
+
+@dataclass(slots=True)
+class _Heard:
+    """An answer as far as it has come."""
+
+    texts: list[str] = field(default_factory=list)
+    ids: list[int] | None = field(default_factory=list)
+    arrivals: list[Arrival] = field(default_factory=list)
+    counted: int = 0
+    metrics: dict[str, Any] | None = None
+    prompt: tuple[int, ...] | None = None
+    finish: str | None = None
+
+    def take(self, chunk: _Chunk, ms: float, hear: Hear) -> None:
+        before = self.counted
+        if chunk.usage:
+            self.counted = max(before, chunk.usage.completion_tokens)
+        self.metrics = chunk.metrics or self.metrics
+        # vLLM says the prompt's ids once, with the first chunk.
+        self.prompt = self.prompt or chunk.prompt_token_ids
+        for choice in chunk.choices[:1]:
+            self.finish = choice.finish_reason or self.finish
+            if choice.delta.text or choice.token_ids:
+                # A server that neither sends ids nor counts is taken to send a token a chunk.
+                arrival = Arrival(ms, len(choice.token_ids or ()) or self.counted - before or 1)
+                if self.ids is not None and choice.token_ids:
+                    self.ids.extend(choice.token_ids)
+                else:
+                    self.ids = None
+                self.texts.append(choice.delta.text)
+                self.arrivals.append(arrival)
+                hear(choice.delta.text, arrival)
+
+    def answer(self) -> Answer:
+        return Answer(
+            "".join(self.texts),
+            None if self.ids is None else tuple(self.ids),
+            tuple(self.arrivals),
+            self.counted or sum(each.tokens for each in self.arrivals),
+            self.metrics,
+            self.prompt,
+            self.finish,
+        )
+
+
 class Server:
     """A server at an address such as http://127.0.0.1:8000, and the one model that it is asked for."""
 
-    def __init__(self, address: str, model: str | None = None) -> None:
-        # Its import takes as long as a small page: only who asks a server waits for it.
-        import openai
+    def __init__(self, address: str | Place, model: str | None = None) -> None:
+        self._wire = Wire(Place.of(address))
+        self.address = self._wire.address
+        served = self.models()
+        if model and model not in served:
+            said = f"{self.address} does not serve {model}"
+            raise ServerError("error.server_model", said, address=self.address, model=model)
+        self.model = model or next(iter(served))
 
-        self.address = address.rstrip("/")
-        self._client = openai.OpenAI(
-            base_url=f"{self.address}/v1", api_key=os.environ.get(KEY, "none"), timeout=PATIENCE, max_retries=0
-        )
-        self.model = model or self._only_model()
-
-    def _only_model(self) -> str:
-        with _told(self.address):
-            models = [model.id for model in self._client.models.list().data]
-        if not models:
+    def models(self, stop: Stop = never) -> dict[str, int | None]:
+        """What it serves, and the longest context of each where it tells; ServerError where it serves nothing."""
+        told: _Models = self._parsed(_MODELS, self._wire.read("/v1/models", SHORT, stop=stop))
+        if not told.data:
             raise ServerError("error.server_empty", f"{self.address} serves no model", address=self.address)
-        return models[0]
+        return {card.id: card.max_model_len for card in told.data}
 
-    def ask(self, prompt: str, max_tokens: int) -> Answer:
-        """The answer to one chat turn at temperature 0, timed as it comes; the server applies its own template."""
-        began = time.perf_counter()
-        texts: list[str] = []
-        ids: list[int] | None = []
-        arrivals: list[Arrival] = []
-        usage, metrics, asked, finish = 0, None, None, None
-        with _told(self.address):
-            stream = self._client.chat.completions.create(
+    def version(self, stop: Stop = never) -> str | None:
+        """vLLM's version; None where this path says nothing of the kind, as with other servers."""
+        try:
+            told: _Version = self._parsed(_VERSION, self._wire.read("/version", SHORT, stop=stop))
+        except ServerError as problem:
+            if problem.key in ("error.server_said", "error.server_odd", "error.server_web"):
+                return None
+            raise
+        return told.version
+
+    def ask(self, prompt: str, max_tokens: int, *, stop: Stop = never, hear: Hear = _deaf) -> Answer:
+        """The answer to one chat turn at temperature 0, timed as it comes; the server applies its own template.
+
+        `hear` is told of every arrival. ServerError where it cannot be had, BrokenOffError where some of it had come.
+        """
+        heard = _Heard()
+        try:
+            self._listen(prompt, max_tokens, heard, stop, hear)
+        except ServerError as problem:
+            if heard.arrivals:
+                raise BrokenOffError(problem, heard.answer()) from problem
+            raise
+        return heard.answer()
+
+    def _listen(self, prompt: str, max_tokens: int, heard: _Heard, stop: Stop, hear: Hear) -> None:
+        with (
+            self._wire.speak(STREAM, stop=stop) as (client, clock),
+            client.chat.completions.create(
                 model=self.model,
                 messages=[{"role": "user", "content": prompt}],
                 temperature=0.0,
                 max_tokens=max_tokens,
                 stream=True,
                 stream_options={"include_usage": True},
-                extra_body={"return_token_ids": True},
-            )
+                extra_body={
+                    "stream_options": {"include_usage": True, "continuous_usage_stats": True},
+                    "return_token_ids": True,
+                },
+            ) as stream,
+        ):
             for chunk in stream:
-                if chunk.usage:
-                    usage = chunk.usage.completion_tokens
-                    metrics = (chunk.model_extra or {}).get("metrics")
-                # vLLM says the prompt's ids once, with the first chunk.
-                asked = asked or (chunk.model_extra or {}).get("prompt_token_ids")
-                for choice in chunk.choices:
-                    finish = choice.finish_reason or finish
-                    told = (choice.model_extra or {}).get("token_ids")
-                    if choice.delta.content or told:
-                        texts.append(choice.delta.content or "")
-                        # A server that sends no ids is taken to send a token a chunk.
-                        arrivals.append(Arrival(1000 * (time.perf_counter() - began), len(told) if told else 1))
-                        ids = [*ids, *told] if ids is not None and told else None
-        return Answer(
-            "".join(texts),
-            None if ids is None else tuple(ids),
-            tuple(arrivals),
-            usage or sum(each.tokens for each in arrivals),
-            metrics if isinstance(metrics, dict) else None,
-            tuple(asked) if asked else None,
-            finish,
-        )
+                ms = clock()
+                # The client takes a chunk as it comes, of whatever shape; as JSON again, half a letter is refused too.
+                told = chunk.model_dump(warnings=False) if isinstance(chunk, BaseModel) else chunk
+                heard.take(self._parsed(_CHUNK, json.dumps(told)), ms, hear)
+        if heard.finish is None:
+            key = "error.server_broke" if heard.arrivals else "error.server_odd"
+            raise ServerError(key, f"{self.address} ended without an end", address=self.address)
 
-    def close(self) -> None:
-        """Let its connections go."""
-        self._client.close()
+    def texts(self, ids: list[int], stop: Stop = never) -> dict[int, tuple[str, str | None]]:
+        """The text of each id, as far as the server tells (`/detokenize`); one that is no whole letters is left out."""
+        found: dict[int, tuple[str, str | None]] = {}
+        for id_ in ids:
+            try:
+                body = {"model": self.model, "tokens": [id_]}
+                told = self._wire.read("/detokenize", SHORT, body=body, stop=stop)
+                text = self._parsed(_TEXT, told).prompt
+            except ServerError:
+                # Not every server has it; the ids stand for themselves then.
+                break
+            if "\ufffd" not in text:
+                found[id_] = (text, None)
+        return found
 
-
-@contextmanager
-def _told(address: str) -> Iterator[None]:
-    """What the client's errors mean, in a sentence for a person."""
-    import openai
-
-    try:
-        yield
-    except openai.APIConnectionError as problem:
-        # A timeout is one too.
-        raise ServerError("error.server_away", f"{address} does not answer", address=address) from problem
-    except openai.APIStatusError as problem:
-        said = f"{address} answered {problem.status_code}"
-        raise ServerError("error.server_said", said, address=address, status=problem.status_code) from problem
-    except (openai.OpenAIError, json.JSONDecodeError) as problem:
-        # A chunk that is no JSON the client lets through as it is.
-        raise ServerError("error.server_odd", f"{address} sent what is no answer", address=address) from problem
+    def _parsed(self, kind: TypeAdapter[Any], text: str | bytes) -> Any:
+        try:
+            return kind.validate_json(text)
+        except ValidationError:
+            # Not its words: they quote what was sent.
+            said = f"{self.address} sent what is no answer"
+            raise ServerError("error.server_odd", said, address=self.address) from None

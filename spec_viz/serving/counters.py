@@ -6,19 +6,19 @@ A window between two looks says what happened in it. Names, labels and formulas 
 
 from __future__ import annotations
 
-import math
 import re
 import time
 from collections import Counter
 from dataclasses import dataclass
 
-import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
+from spec_viz.engine.trace import MAX_GAMMA
 from spec_viz.lab.metrics import Ratio
-from spec_viz.serving.client import ServerError
+from spec_viz.serving.gate import Place
+from spec_viz.serving.problems import ServerError
+from spec_viz.serving.wire import METRICS, Stop, Wire, never
 
-PATIENCE = 30.0
 # Ray's exporter puts its own name in front and has no colons.
 _PREFIX = re.compile(r"^(ray_)?vllm[:_]")
 _POSITION = "spec_decode_num_accepted_tokens_per_pos_total"
@@ -28,8 +28,10 @@ _DRAFTS, _DRAFTED, _ACCEPTED = (
 # Every vLLM counts these, with speculation or without.
 _GENERATED, _PROMPTED, _ANSWERS = "generation_tokens_total", "prompt_tokens_total", "time_to_first_token_seconds_count"
 _ALWAYS = (_GENERATED, _PROMPTED, _ANSWERS)
-# No server drafts deeper; a label that says so is not believed.
-_DEEPEST = 1000
+_NAMES = (_DRAFTS, _DRAFTED, _ACCEPTED, *_ALWAYS)
+# The lines of those, with their labels or without; and how long and how many they can be with a thousand engines.
+_WANTED = re.compile(rf"(ray_)?vllm[:_]({'|'.join((_POSITION, *_NAMES))})[ \t{{]")
+_LONGEST, _MOST = 2_000, 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,16 @@ class Counts:
     drafted: int
     accepted: int
     by_position: tuple[int, ...]
+
+    @property
+    def adds_up(self) -> bool:
+        """Whether this can be: no draft kept that was not made, and the positions' sum is the kept ones'."""
+        falls = (self.drafts, *self.by_position)
+        return (
+            self.accepted <= self.drafted
+            and sum(self.by_position) == self.accepted
+            and falls == (*sorted(falls, reverse=True),)
+        )
 
     @property
     def rate(self) -> Ratio:
@@ -138,35 +150,34 @@ class Window:
         return Ratio(emitted, max(emitted - self.speculation.accepted, 0))
 
 
-def scrape(address: str) -> Scrape:
+def scrape(server: str | Place, stop: Stop = never) -> Scrape:
     """Look at a server's counters now; ServerError where it does not answer, or what answers is no vLLM."""
-    address = address.rstrip("/")
+    wire = Wire(Place.of(server))
+    text = wire.read("/metrics", METRICS, stop=stop)
     try:
-        answer = httpx.get(f"{address}/metrics", timeout=PATIENCE)
-    except (httpx.HTTPError, httpx.InvalidURL) as problem:
-        raise ServerError("error.server_away", f"{address} does not answer", address=address) from problem
-    if not answer.is_success:
-        said = f"{address} answered {answer.status_code}"
-        raise ServerError("error.server_said", said, address=address, status=answer.status_code)
-    try:
-        return parse(answer.text, time.monotonic())
+        return parse(text.decode("utf-8"), time.monotonic())
     except ValueError as problem:
-        raise ServerError("error.server_metrics", f"{address}/metrics: {problem}", address=address) from problem
+        said = f"{wire.address}/metrics: {problem}"
+        raise ServerError("error.server_metrics", said, address=wire.address) from problem
 
 
 def parse(text: str, seconds: float) -> Scrape:
     """The counters in an answer of `/metrics`; ValueError where they are not vLLM's."""
     sums: Counter[str] = Counter()
     places: Counter[int] = Counter()
-    for family in text_string_to_metric_families(text):
+    # Only the lines that are wanted: a page is thousands of them, and the parser takes its time over each.
+    lines = [line for line in text.split("\n") if _WANTED.match(line)]
+    if any(len(line) > _LONGEST for line in lines) or len(lines) > _MOST:
+        raise ValueError("its counters are longer than any that vLLM has")
+    for family in text_string_to_metric_families("\n".join([*lines, ""])):
         for sample in family.samples:
-            name, whole = _PREFIX.sub("", sample.name), _PREFIX.match(sample.name)
-            if whole and name == _POSITION:
+            name = _PREFIX.sub("", sample.name)
+            if name == _POSITION:
                 place = int(sample.labels.get("position", ""))
-                if not 0 <= place < _DEEPEST:
+                if not 0 <= place < MAX_GAMMA:
                     raise ValueError(f"vLLM's counter {name} names the position {place}")
                 places[place] += _whole(sample.value)
-            elif whole and name in (_DRAFTS, _DRAFTED, _ACCEPTED, *_ALWAYS):
+            elif name in _NAMES:
                 # An entry with the value 0 is an answer too.
                 sums[name] += _whole(sample.value)
     missing = [name for name in _ALWAYS if name not in sums]
@@ -180,7 +191,8 @@ def parse(text: str, seconds: float) -> Scrape:
 
 
 def _whole(value: float) -> int:
-    if not math.isfinite(value):
+    # Beyond 2^53 a float counts in steps of two.
+    if not 0 <= value <= 2**53:
         raise ValueError(f"{value} is no count")
     return int(value)
 

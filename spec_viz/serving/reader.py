@@ -14,13 +14,17 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any, Literal
 
-from spec_viz.engine.trace import Emitted, Finish, Kind, Node, Round, TokenTable, Trace
+from spec_viz.engine.trace import MAX_GAMMA, Emitted, Finish, Kind, Node, Round, TokenTable, Trace
 from spec_viz.lab.metrics import Ratio, Spread, percentiles
-from spec_viz.serving.client import Answer, ServerError
-from spec_viz.serving.counters import Counts
+from spec_viz.serving.client import Answer
+from spec_viz.serving.counters import Counts, Window
+from spec_viz.serving.problems import ServerError
 
-# Why there is no trace: no ids; not a word of speculation; sums without the lists; arrivals that settle too little.
-Gap = Literal["no_ids", "no_metrics", "no_lists", "coarse"]
+# Why there is no trace: no ids; not a word of speculation; sums without the lists; arrivals that settle too little;
+# more of it than is drawn.
+Gap = Literal["no_ids", "no_metrics", "no_lists", "coarse", "long"]
+# Beyond these, laying steps over tokens takes seconds, and nobody reads the picture.
+MOST_TOKENS, MOST_DRAFTED = 8192, 65_536
 _FINISH: Mapping[str, Finish] = {"stop": "eos", "length": "length"}
 
 
@@ -84,7 +88,9 @@ def read_told(metrics: Mapping[str, Any] | None) -> Told | None:
             steps = tuple(Step(drafted, kept) for drafted, kept in pairs)
     except (KeyError, TypeError, ValueError) as problem:
         raise _odd(f"its account of the drafts cannot be read ({problem})") from problem
-    by_position = tuple(sum(histogram[place + 1 :]) for place in range(len(histogram) - 1))
+    by_position = tuple(accumulate(reversed(histogram)))[-2::-1]
+    if gamma > MAX_GAMMA:
+        raise _odd(f"it says that it drafts {gamma} tokens a step")
     if len(histogram) != gamma + 1 or sum(histogram) != drafts or sum(by_position) != accepted:
         raise _odd("its histogram does not add up to its sums")
     if steps is not None:
@@ -123,16 +129,20 @@ def read(
     if steps is None:
         return Reading(None, told, "no_metrics" if told is None else "no_lists")
     sizes = [arrival.tokens for arrival in answer.arrivals]
+    if sum(sizes) != answer.tokens or min(sizes, default=0) < 1:
+        raise _odd(f"its arrivals bring {sum(sizes)} tokens of {answer.tokens}")
+    if answer.tokens > MOST_TOKENS or sum(step.drafted for step in steps) > MOST_DRAFTED:
+        return Reading(None, told, "long")
     is_silent = may_be_silent or plain
     paths = _Paths(steps, sizes, is_silent, is_late=False)
-    if not paths.total:
+    if not paths.is_possible:
         paths = _Paths(steps, sizes, is_silent, is_late=True)
-    if not paths.total:
+    if not paths.is_possible:
         raise _odd("the steps that it lists cannot bring the tokens that came, as they came")
     rounds = [Round(0, emitted=Emitted(answer.ids[0], "plain"), prefill=True)]
     unsettled: list[Stretch] = []
-    for before, after in paths.parts():
-        if paths.is_settled(before, after):
+    for before, after, is_settled in paths.parts():
+        if is_settled:
             rounds.append(_round(len(rounds), steps[before.step : after.step], answer.ids[before.token : after.token]))
             continue
         inside = steps[before.step : after.step]
@@ -149,7 +159,8 @@ def read(
             for each in unsettled
         ],
     }
-    finish = _FINISH.get(answer.finish or "")
+    # A server names its reason with the last piece: without one, the answer broke off.
+    finish = "error" if answer.finish is None else _FINISH.get(answer.finish)
     trace = Trace(run, "server", {**meta, **extra}, answer.prompt, tokens, tuple(rounds), finish)
     return Reading(trace, told, None, tuple(unsettled))
 
@@ -182,7 +193,7 @@ def _round(number: int, steps: Sequence[Step], ids: Sequence[int]) -> Round:
 # ---------------------------------------------------------------- which tokens are whose
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@dataclass(frozen=True, slots=True)
 class _Place:
     """So many tokens are out, and so many of the listed steps are done."""
 
@@ -195,67 +206,75 @@ class _Paths:
 
     The prefill brings one token, a silent step one, a step its kept drafts and one more; the last round may be cut.
     Rounds arrive whole, so none of them reaches across the end of an arrival; one arrival holds several if `is_late`.
+
+    Bit s of a number stands for the place where s steps are done; `_live` has such a number for every count of tokens,
+    of the places that some way from the start to the goal goes through. A kind of round moves all of them at once, so
+    time grows with the tokens and the kinds. The ways themselves are too many to be counted.
     """
 
     def __init__(self, steps: Sequence[Step], arrivals: Sequence[int], is_silent: bool, is_late: bool) -> None:
-        self._steps, self._is_silent, self._is_late = steps, is_silent, is_late
-        self._ends = list(accumulate(arrivals))
-        self._length = self._ends[-1]
+        self._is_silent, self._is_late = is_silent, is_late
+        self._length, self._count = sum(arrivals), len(steps)
         # The end of the arrival that the next token belongs to.
-        self._until = [next(end for end in self._ends if end > token) for token in range(self._length)]
-        self._goal = _Place(self._length, len(steps))
-        self._before = self._count_from_start()
-        self._after = self._count_to_goal()
+        self._until = [end for end, tokens in zip(accumulate(arrivals), arrivals, strict=True) for _ in range(tokens)]
+        # By how many drafts a step kept: the places that such a step comes next at.
+        self._next: dict[int, int] = {}
+        for place, step in enumerate(steps):
+            self._next[step.accepted] = self._next.get(step.accepted, 0) | 1 << place
+        # The prefill's token, and one at least of the last step, which may be cut.
+        fits = sum(step.accepted + 1 for step in steps[:-1]) + 1 + bool(steps) <= self._length
+        self._live = self._mark() if fits else []
 
     @property
-    def total(self) -> int:
-        """How many ways there are."""
-        return self._before.get(self._goal, 0)
+    def is_possible(self) -> bool:
+        """Whether there is any way."""
+        return bool(self._live and self._live[-1])
 
-    def is_settled(self, before: _Place, after: _Place) -> bool:
-        """Whether every way goes from one place to the other in one round."""
-        return after in self._next(before) and self._before[before] * self._after[after] == self.total
+    def parts(self) -> Iterator[tuple[_Place, _Place, bool]]:
+        """Neighbours among the places that every way goes through, and whether every way takes one round there."""
+        # How many rounds of some way reach over a place: their starts and ends.
+        over = [0] * (self._length + 1)
+        choices = [0] * self._length
+        for token in range(1, self._length):
+            for end, places, step in self._rounds(token):
+                if self._live[token] & places & (self._live[end] >> step):
+                    choices[token] += 1
+                    over[token + 1] += 1
+                    over[end] -= 1
+        sure = [
+            _Place(token, live.bit_length() - 1)
+            for token, (live, passing) in enumerate(zip(self._live, accumulate(over), strict=True))
+            if live.bit_count() == 1 and not passing
+        ]
+        for before, after in pairwise(sure):
+            yield before, after, choices[before.token] == 1
 
-    def parts(self) -> Iterator[tuple[_Place, _Place]]:
-        """Neighbours among the places that every way goes through."""
-        sure = [place for place in sorted(self._before) if self._ways(place) == self.total]
-        return pairwise(sure)
+    def _rounds(self, token: int) -> Iterator[tuple[int, int, int]]:
+        """Kinds of round that may follow so many tokens: where they end, the places they fit, the steps they do."""
+        until = self._until[token]
+        room = until - token - 1
+        if self._is_silent and (self._is_late or not room):
+            yield token + 1, -1, 0
+        if not self._is_late and until < self._length:
+            # Of all kinds this one ends where the arrival does.
+            kinds = {room: self._next[room]} if room in self._next else {}
+        else:
+            kinds = self._next
+        for kept, places in kinds.items():
+            if kept <= room if self._is_late and until < self._length else kept >= room or self._is_late:
+                yield min(token + kept + 1, until), places, 1
 
-    def _ways(self, place: _Place) -> int:
-        return self._before[place] * self._after.get(place, 0)
-
-    def _next(self, place: _Place) -> list[_Place]:
-        if place.token == self._length:
-            return []
-        until = self._until[place.token]
-        found = [_Place(place.token + 1, place.step)] if self._is_silent else []
-        if place.step < len(self._steps):
-            end = place.token + self._steps[place.step].accepted + 1
-            if until == self._length:
-                end = min(end, until)
-            found.append(_Place(end, place.step + 1))
-        return [each for each in found if each.token == until or (self._is_late and each.token < until)]
-
-    def _count_from_start(self) -> dict[_Place, int]:
-        counts = {_Place(1, 0): 1}
-        ahead = [_Place(1, 0)]
-        while ahead:
-            # By token: all ways into a place are counted before any goes on from it.
-            ahead.sort(reverse=True)
-            place = ahead.pop()
-            for following in self._next(place):
-                if following not in counts:
-                    counts[following] = 0
-                    ahead.append(following)
-                counts[following] += counts[place]
-        return counts
-
-    def _count_to_goal(self) -> dict[_Place, int]:
-        counts: dict[_Place, int] = {self._goal: 1}
-        for place in sorted(self._before, reverse=True):
-            if place != self._goal:
-                counts[place] = sum(counts.get(following, 0) for following in self._next(place))
-        return counts
+    def _mark(self) -> list[int]:
+        there, back = [0] * (self._length + 1), [0] * (self._length + 1)
+        there[1], back[self._length] = 1, 1 << self._count
+        for token in range(1, self._length):
+            if there[token]:
+                for end, places, step in self._rounds(token):
+                    there[end] |= (there[token] & places) << step
+        for token in range(self._length - 1, 0, -1):
+            for end, places, step in self._rounds(token):
+                back[token] |= (back[end] >> step) & places
+        return [ahead & behind for ahead, behind in zip(there, back, strict=True)]
 
 
 # ---------------------------------------------------------------- time as the client saw it
@@ -276,10 +295,26 @@ class Latency:
 
 def latency(answers: Sequence[Answer], seconds: float) -> Latency:
     """TTFT, TPOT and throughput of answers that came within `seconds`."""
-    firsts = [answer.arrivals[0].ms for answer in answers if answer.arrivals]
-    after = [answer.after_first for answer in answers]
-    tokens = [1000 * took / count for count, took in after if count]
-    return Latency(_spread(firsts), _spread(tokens), Ratio(sum(answer.tokens for answer in answers), seconds))
+    throughput = Ratio(sum(answer.tokens for answer in answers), seconds)
+    return Latency(_spread(firsts(answers)), _spread(paces(answers)), throughput)
+
+
+def firsts(answers: Sequence[Answer]) -> tuple[float, ...]:
+    """TTFT of each answer that has one, in milliseconds."""
+    return tuple(answer.arrivals[0].ms for answer in answers if answer.arrivals)
+
+
+def paces(answers: Sequence[Answer]) -> tuple[float, ...]:
+    """TPOT of each answer with tokens after its first arrival, in milliseconds."""
+    return tuple(1000 * took / count for count, took in (answer.after_first for answer in answers) if count > 0)
+
+
+def tau(found: Sequence[Reading], window: Window | None) -> Ratio | None:
+    """Tokens after the prefills ÷ rounds, silent ones included; from the counters where an answer has no trace."""
+    traces = [reading.trace for reading in found if reading.trace is not None]
+    if len(traces) < len(found) or not traces:
+        return None if window is None else window.tau
+    return Ratio(sum(len(trace.output) - 1 for trace in traces), sum(len(trace.decoding) for trace in traces))
 
 
 def _spread(values: Sequence[float]) -> Spread | None:

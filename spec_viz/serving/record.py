@@ -17,15 +17,14 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
-import httpx
-
 from spec_viz.engine.text import Vocabulary
 from spec_viz.models.catalogue import DEFAULT
 from spec_viz.models.heads import HEADS, WEIGHTS
 from spec_viz.models.weights import fetch
-from spec_viz.serving.client import Server, ServerError
+from spec_viz.serving.client import Server
 from spec_viz.serving.counters import scrape
 from spec_viz.serving.local import ENVIRONMENT, SPECULATIVE, TORCH, WHEEL, Hear, Practice, command, serving
+from spec_viz.serving.problems import ServerError
 from spec_viz.serving.saved import SCHEMA, Asked, Pass, Saved
 
 CONCURRENCY = (1, 4)
@@ -47,22 +46,20 @@ def record(method: str, questions: Sequence[tuple[str, str]], note: str, hear: H
     with tempfile.TemporaryDirectory() as scratch:
         hear(f"{method}: starting")
         with serving(method, scratch=Path(scratch), VLLM_LOG_STATS_INTERVAL=str(INTERVAL)) as practice:
-            told = httpx.get(f"{practice.address}/version", timeout=30).raise_for_status().json()["version"]
             server = Server(practice.address, DEFAULT)
-            try:
-                hear(f"{method}: warming up")
-                for _, prompt in questions[:WARM_UP]:
-                    server.ask(prompt, MAX_TOKENS)
-                _await_tick(practice)
-                passes = [_pass(practice, server, questions, width, hear) for width in CONCURRENCY]
-            finally:
-                server.close()
+            told = server.version()
+            hear(f"{method}: warming up")
+            for _, prompt in questions[:WARM_UP]:
+                server.ask(prompt, MAX_TOKENS)
+            _await_tick(practice)
+            passes = [_pass(practice, server, questions, width, hear) for width in CONCURRENCY]
     return Saved(
         schema=SCHEMA,
         method=method,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
-        versions={"vllm": told, "wheel": WHEEL, "torch": TORCH, "python": platform.python_version()}
-        | {name: version(name) for name in ("openai", "prometheus-client")},
+        versions=({"vllm": told} if told else {})
+        | {"wheel": WHEEL, "torch": TORCH, "python": platform.python_version()}
+        | {name: version(name) for name in ("httpx", "prometheus-client")},
         machine=_machine(note),
         target=DEFAULT,
         command=command(method),

@@ -11,20 +11,23 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from spec_viz.engine.trace import Anything, TokenTable
+from spec_viz.engine.trace import Anything, Milliseconds, TokenTable
 from spec_viz.serving.client import Answer
 from spec_viz.serving.counters import Scrape, Window, between
+from spec_viz.serving.problems import Problem
 from spec_viz.serving.reader import Latency, Reading, latency, read
+
+Shape = TypeVar("Shape")
 
 SCHEMA: Literal["specviz.served/1"] = "specviz.served/1"
 SERVED = Path(__file__).parents[2] / "assets" / "served"
 MAX_BYTES = 1_000_000
-# A lookup finds nothing now and then; a model always drafts.
-_MAY_BE_SILENT = ("ngram",)
+# A model always drafts; a lookup finds nothing now and then, and of what is not known so may anything.
+_ALWAYS_DRAFTS = ("draft_model", "eagle3")
 
 
 class SavedError(ValueError):
@@ -38,37 +41,47 @@ class SavedError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One question and its answer: when it was sent, in milliseconds after its pass began, and the task it is of."""
+    """One question and its answer: when it was sent, in milliseconds after its pass began, and the task it is of.
+
+    `problem` is why the answer broke off, or never came; what had come stands in `answer`.
+    """
 
     task: str
     prompt: str
-    began_ms: float
+    began_ms: Milliseconds
     answer: Answer
+    problem: Problem | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Pass:
     """All questions once, so many of them side by side; the counters before and after; the server's own log lines.
 
-    `log` are its lines about speculation that count this pass, and nothing but it; more than one where it was long.
+    Of several servers that take turns, `seconds` and the clocks are those of this one's own turns. `log` are its lines
+    about speculation that count this pass, and nothing but it; more than one where it was long.
     """
 
     concurrency: Annotated[int, Field(ge=1)]
-    seconds: Annotated[float, Field(gt=0)]
-    before: Scrape
-    after: Scrape
+    seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    before: Scrape | None
+    after: Scrape | None
     log: tuple[str, ...]
     asked: tuple[Asked, ...]
 
     @property
-    def window(self) -> Window:
-        """What the counters rose by during the pass."""
-        return between(self.before, self.after)
+    def window(self) -> Window | None:
+        """What the counters rose by during the pass; None where the server does not show them."""
+        return between(self.before, self.after) if self.before and self.after else None
+
+    @property
+    def whole(self) -> tuple[Asked, ...]:
+        """The questions whose answer came to its end."""
+        return tuple(each for each in self.asked if each.problem is None)
 
     @property
     def latency(self) -> Latency:
-        """Times as the client saw them."""
-        return latency([each.answer for each in self.asked], self.seconds)
+        """Times as the client saw them, of whole answers."""
+        return latency([each.answer for each in self.whole], self.seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +91,9 @@ class Saved:
     In `command`, TARGET and HEAD stand for the folders of the target and of the draft model or head, PORT for the
     port. `speculative` is the config as it was given, None for the baseline; `head` the sha256 of the head's weights.
     `machine` says what it ran on and what else ran there; `tokens` are the texts of all ids.
+
+    Of a server that somebody else started (`compare`), `method` is the name it was given here and `target` the model
+    it names; `command` and `machine` are empty, and `speculative` has what its answers tell, an empty one nothing.
     """
 
     schema: Literal["specviz.served/1"]
@@ -103,7 +119,7 @@ class Saved:
         return found
 
 
-_SAVED = TypeAdapter(Saved)
+SAVED = TypeAdapter(Saved)
 
 
 def path_of(method: str) -> Path:
@@ -113,47 +129,55 @@ def path_of(method: str) -> Path:
 
 def write(saved: Saved, path: Path) -> None:
     """Write a saved run."""
-    text = json.dumps(_SAVED.dump_python(saved, mode="json"), ensure_ascii=False, separators=(",", ":")) + "\n"
+    text = json.dumps(SAVED.dump_python(saved, mode="json"), ensure_ascii=False, separators=(",", ":")) + "\n"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
 
 
 def load(path: Path) -> Saved:
     """Read a saved run; SavedError names the field that is wrong."""
-    text = path.read_text(encoding="utf-8")
-    if len(text) > MAX_BYTES:
-        raise SavedError("file", f"larger than {MAX_BYTES // 1_000_000} MB")
+    return validate(path.read_text(encoding="utf-8"), SAVED)
+
+
+def validate(text: str, kind: TypeAdapter[Shape], most: int = MAX_BYTES) -> Shape:
+    """Saved runs of this shape, from a text of at most so many letters; SavedError names the field that is wrong."""
+    if len(text) > most:
+        raise SavedError("file", f"larger than {most // 1_000_000} MB")
     try:
-        return _SAVED.validate_json(text, strict=True)
+        return kind.validate_json(text, strict=True)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         raise SavedError(".".join(map(str, first["loc"])) or "file", first["msg"]) from None
 
 
 def readings(saved: Saved, asked: Sequence[Asked]) -> Iterator[Reading]:
-    """What each answer of a saved run tells, with its trace."""
+    """What each answer of a saved run tells, with its trace; ServerError at one that contradicts itself."""
+    return (reading(saved, each, number) for number, each in enumerate(asked))
+
+
+def reading(saved: Saved, each: Asked, number: int) -> Reading:
+    """What one answer of a saved run tells, with its trace; ServerError where it contradicts itself."""
     speculative = saved.speculative or {}
-    for number, each in enumerate(asked):
-        meta = {
-            "target": saved.target,
-            "drafter": "none" if saved.speculative is None else saved.method,
-            "gamma": speculative.get("num_speculative_tokens"),
-            "temperature": 0.0,
-            "max_new_tokens": saved.max_tokens,
-            "chat": True,
-            "prompt_text": each.prompt,
-            "task": each.task,
-            "versions": saved.versions,
-            "created": saved.created,
-        }
-        ids = {*(each.answer.ids or ()), *(each.answer.prompt or ())}
-        tokens = {id_: text for id_, text in saved.tokens.items() if id_ in ids}
-        run = f"served-{saved.method}-{number}"
-        yield read(
-            each.answer,
-            meta,
-            tokens,
-            run=run,
-            plain=saved.speculative is None,
-            may_be_silent=saved.method in _MAY_BE_SILENT,
-        )
+    meta = {
+        "target": saved.target,
+        "drafter": "none" if saved.speculative is None else saved.method,
+        "gamma": speculative.get("num_speculative_tokens"),
+        "temperature": 0.0,
+        "max_new_tokens": saved.max_tokens,
+        "chat": True,
+        "prompt_text": each.prompt,
+        "task": each.task,
+        "versions": saved.versions,
+        "created": saved.created,
+    }
+    ids = {*(each.answer.ids or ()), *(each.answer.prompt or ())}
+    tokens = {id_: text for id_, text in saved.tokens.items() if id_ in ids}
+    run = f"served-{saved.method}-{number}"
+    return read(
+        each.answer,
+        meta,
+        tokens,
+        run=run,
+        plain=saved.speculative is None,
+        may_be_silent=speculative.get("method") not in _ALWAYS_DRAFTS,
+    )

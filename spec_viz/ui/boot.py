@@ -15,7 +15,9 @@ from spec_viz.engine.rules import RULES, Rule
 from spec_viz.models import heads
 from spec_viz.models.catalogue import CATALOGUE, DEFAULT
 from spec_viz.models.readiness import read_provenance, standing
+from spec_viz.serving.gate import gate
 from spec_viz.ui.room import Limits
+from spec_viz.ui.serve_view import kept
 from spec_viz.ui.wording import LANGUAGES, words
 
 FIRST = "weather"
@@ -44,6 +46,7 @@ def boot(limits: Limits) -> dict[str, Any]:
         "lengths": list(LENGTHS),
         "presets": [_preset(preset) for preset in presets],
         "lessons": lesson_list(),
+        "served": {"runs": kept(), "mode": gate().mode, "servers": gate().servers},
         "first": {"preset": FIRST, "ndjson": first.trace_path.read_text(encoding="utf-8")},
     }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from textwrap import wrap
 from typing import Any
 
 from spec_viz.lab.sweep_rows import LEVEL, Estimate
@@ -16,6 +17,8 @@ SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross")
 PATTERNS = ("", "/", ".", "x", "-")
 # More lines than this cannot be told apart; the table has them all.
 MOST_LINES = 5
+# A mark is told in lines that a phone has room for, so far below the axis that its title stands between.
+MARK_LETTERS, MARK_BELOW = 38, 58
 # How strong a result is drawn that stands beside another.
 PALE = 0.5
 
@@ -82,11 +85,23 @@ class Pen:
 
 
 def mark(figure: Figure, text: str, pen: Pen) -> None:
-    """Say in the figure itself that what stands side by side was measured under other conditions."""
-    note = {"x": 1, "xref": "paper", "xanchor": "right", "y": 0, "yref": "paper", "yanchor": "bottom"}
-    note |= {"text": f"≠ {text}", "showarrow": False, "bgcolor": pen.paint.surface, "bordercolor": pen.paint.no}
-    note |= {"borderpad": 4, "font": {"size": 12, "color": pen.paint.ink}}
-    figure["layout"]["annotations"] = [*figure["layout"].get("annotations", []), note]
+    """Say in the figure itself, below its axis, that what stands side by side was measured under other conditions."""
+    lines = wrap(f"≠ {text}", MARK_LETTERS)
+    note = {
+        "x": 1,
+        "xref": "paper",
+        "xanchor": "right",
+        "y": 0,
+        "yref": "paper",
+        "yanchor": "top",
+        "yshift": -MARK_BELOW,
+    }
+    note |= {"text": "<br>".join(lines), "align": "right", "showarrow": False, "bgcolor": pen.paint.surface}
+    note |= {"bordercolor": pen.paint.no, "borderpad": 4, "font": {"size": 12, "color": pen.paint.ink}}
+    layout, room = figure["layout"], MARK_BELOW + 16 * len(lines) + 14
+    layout["annotations"] = [*layout.get("annotations", []), note]
+    layout["margin"] = {**layout["margin"], "b": room}
+    layout["height"] += room - MARK_BELOW
 
 
 def even(layout: Figure, pen: Pen) -> None:

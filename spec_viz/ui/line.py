@@ -42,14 +42,23 @@ class Line:
     def join(self, visitor: str, nonce: str) -> Ticket | None:
         """A new ticket at the end, or None when the line is full; a visitor's earlier ticket is told to stop."""
         with self._changed:
-            for ticket in self._tickets:
-                if ticket.visitor == visitor:
-                    ticket.stop.set()
+            self._dismiss(visitor)
             if len(self._tickets) >= self._length:
                 return None
             ticket = Ticket(visitor, nonce)
             self._tickets.append(ticket)
             return ticket
+
+    def dismiss(self, visitor: str) -> None:
+        """Raise the stop flag of a visitor's runs: they have begun something else."""
+        with self._changed:
+            self._dismiss(visitor)
+            self._changed.notify_all()
+
+    def _dismiss(self, visitor: str) -> None:
+        for ticket in self._tickets:
+            if ticket.visitor == visitor:
+                ticket.stop.set()
 
     def place(self, ticket: Ticket, wait: float = 0.0) -> int:
         """How many stand before this ticket (0: it is served), after waiting up to `wait` seconds for a change."""

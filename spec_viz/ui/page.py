@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -17,6 +18,7 @@ from starlette.staticfiles import StaticFiles
 from spec_viz.content.files import ASSETS, LESSONS
 from spec_viz.engine.trace import MAX_BYTES, SCHEMA, TraceError
 from spec_viz.ui.boot import boot, script_tag
+from spec_viz.ui.classroom_route import class_routes, school_of
 from spec_viz.ui.experiments import experiment as experiment_of
 from spec_viz.ui.family import family_routes
 from spec_viz.ui.lab import is_whole
@@ -25,6 +27,7 @@ from spec_viz.ui.lab import place as place_of
 from spec_viz.ui.lesson_route import lesson_routes
 from spec_viz.ui.room import Room, bundle_of
 from spec_viz.ui.serve import serve as serve_of
+from spec_viz.ui.serve_view import served as served_of
 from spec_viz.ui.view import view as view_of
 from spec_viz.ui.wording import words
 
@@ -66,12 +69,15 @@ def build(room: Room) -> gr.Blocks:
     def serve(asked: Any) -> dict[str, Any]:
         return serve_of(asked)
 
+    def served(asked: Any) -> dict[str, Any]:
+        return served_of(asked)
+
     def state(_: Any) -> dict[str, Any]:
         return room.state()
 
     def stop(nonce: Any) -> None:
         if isinstance(nonce, str):
-            room.line.stop(nonce)
+            room.stop(nonce)
 
     page = gr.Blocks(title="SpecViz", analytics_enabled=False, fill_width=True)
     with page:
@@ -81,7 +87,7 @@ def build(room: Room) -> gr.Blocks:
             js_on_load=ON_LOAD,
             apply_default_css=False,
             elem_id="specviz",
-            server_functions=[view, drift, place, law, experiment, serve, state, stop],
+            server_functions=[view, drift, place, law, experiment, serve, served, state, stop],
         )
         board.run(
             run,
@@ -176,6 +182,7 @@ def launch_options(room: Room) -> dict[str, Any]:
                 Route("/sv/vendor/plotly.min.js", _plotly),
                 *lesson_routes,
                 *family_routes,
+                *class_routes(school_of(os.environ)),
                 Mount("/sv/lessons", StaticFiles(directory=LESSONS)),
                 Mount("/sv", StaticFiles(directory=ASSETS)),
             ]

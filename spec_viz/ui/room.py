@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Any
 from spec_viz.engine.trace import Round, Trace, finish_line, header_line, loads, round_line
 from spec_viz.models.catalogue import DEFAULT
 from spec_viz.models.weights import WeightsError
+from spec_viz.serving.problems import ServerError
 from spec_viz.ui.experiments import conduct
 from spec_viz.ui.gauge import gauge
 from spec_viz.ui.line import Line, Ticket
+from spec_viz.ui.serve_wire import PASSING, patience, wired
 
 if TYPE_CHECKING:
     from spec_viz.models.load import Loaded
@@ -51,6 +53,8 @@ class Room:
     def __init__(self, limits: Limits | None = None, target: str = DEFAULT) -> None:
         self.limits = limits or Limits()
         self.line = Line(self.limits.line)
+        # Who asks servers of their own waits for no model here.
+        self.wires = Line(self.limits.line)
         self._target = target
         self._loaded: Loaded | None = None
         self._state: dict[str, Any] = {"ready": False, "key": "error.model_starting", "args": {}}
@@ -94,21 +98,32 @@ class Room:
 
     # ------------------------------------------------------------ serving a run
 
+    def stop(self, nonce: str) -> None:
+        """Stop the run with this nonce, whatever it runs on."""
+        for line in (self.line, self.wires):
+            line.stop(nonce)
+
     def serve(self, request: Mapping[str, Any], visitor: str) -> Iterator[str]:
         """The NDJSON of one request, growing: waiting places, then trace lines, or a notice.
 
-        Yields the whole text so far, at most five times a second. Closing the generator ends the run.
+        Yields the whole text so far, at most five times a second; of what stands for the moment only, the last line.
+        Closing the generator ends the run. A request with "wire" goes to servers of the visitor's.
         """
         nonce = request.get("nonce")
         nonce = nonce[:40] if isinstance(nonce, str) else ""
         text = _line({"request": nonce})
-        ticket = self.line.join(visitor, nonce)
+        wire = request.get("wire")
+        line, other = (self.line, self.wires) if wire is None else (self.wires, self.line)
+        other.dismiss(visitor)
+        ticket = line.join(visitor, nonce)
         if ticket is None:
             yield text + _notice("error.busy", waiting=self.limits.line)
             return
+        # Two comparisons at once would spoil each other's times; a single prompt says so of itself.
+        waits = wire is None or (isinstance(wire, dict) and "compare" in wire)
         try:
             place = -1
-            while (now := self.line.place(ticket, MOVE_UP if place >= 0 else 0)) or place < 0:
+            while waits and ((now := line.place(ticket, MOVE_UP if place >= 0 else 0)) or place < 0):
                 if ticket.stop.is_set():
                     yield text + _notice("error.left_line")
                     return
@@ -120,16 +135,34 @@ class Room:
                 text += _line({"wait": 0})
             shown = time.monotonic()
             # Closed here and not by the collector: the caches are free before the next in line begins.
-            ticket.until = shown + self.limits.seconds
-            with closing(self._lines(request, ticket, self._memory(visitor))) as lines:
-                for line in lines:
-                    text += line
+            ticket.until = shown + (self.limits.seconds if wire is None else patience(self.limits))
+            told = self._lines(request, ticket, self._memory(visitor)) if wire is None else self._wired(wire, ticket)
+            with closing(told) as pieces:
+                for piece in pieces:
+                    if piece.startswith(PASSING_LINES):
+                        yield text + piece
+                        continue
+                    text += piece
                     if time.monotonic() - shown >= SECONDS_BETWEEN_UPDATES:
                         yield text
                         shown = time.monotonic()
             yield text
         finally:
-            self.line.leave(ticket)
+            line.leave(ticket)
+
+    def _wired(self, wire: Any, ticket: Ticket) -> Generator[str]:
+        """Lines of what a visitor's servers say; every fault becomes a notice."""
+        try:
+            with closing(wired(wire, self.limits, lambda: ticket.over)) as told:
+                for piece in told:
+                    yield _line(piece)
+            late = _notice("error.time_up", seconds=round(patience(self.limits))) if ticket.late else ""
+            yield late + _line({"closed": True})
+        except ServerError as problem:
+            yield _notice(problem.key, **problem.fields)
+        except Exception:
+            log.exception("a server could not be asked")
+            yield _notice("error.unknown")
 
     def _memory(self, visitor: str) -> dict[str, Any]:
         """What drafters have kept from this visitor's earlier runs; from everybody's only where that was turned on."""
@@ -248,3 +281,4 @@ def bundle_of(ndjson: str) -> tuple[Trace, ...]:
 
 
 PAGE_LINES = ('{"request"', '{"wait"', '{"notice"')
+PASSING_LINES = tuple(f'{{"{name}"' for name in PASSING)

@@ -134,6 +134,45 @@ def test_stop_keeps_what_is_there_on_a_phone_in_vietnamese(visit: Visit, address
     assert overflow(page) <= 0
 
 
+def test_a_run_that_is_stopped_before_its_first_number_leaves_the_result_on_show(visit: Visit, address: str) -> None:
+    page = visit(f"{address}/?place=lab&room=experiments", reduced_motion="reduce")
+    choose(page)
+    run(page)
+    said = page.locator(".sv-x-said")
+    expect(said).to_have_text(re.compile(r"Done: 2 runs"))
+    drawn(page, 3)
+    verdict = page.locator(".sv-x-verdict").inner_text()
+    with Gate() as gate:
+        gate.open.clear()
+        run(page)
+        expect(said).not_to_have_text(re.compile(r"Done: 2 runs"))
+        page.get_by_role("button", name=EN("control.stop"), exact=True).click()
+        expect(page.get_by_role("button", name=EN("experiments.run"), exact=True)).to_be_visible()
+        expect(page.locator(".sv-x-verdict")).to_have_text(verdict)
+        expect(page.locator(".sv-x-plots .sv-chart")).to_have_count(3)
+
+
+def test_a_question_file_tells_what_was_left_out_of_it(visit: Visit, address: str, tmp_path: Path) -> None:
+    page = visit(f"{address}/?place=lab&room=experiments&x=gamma*set-own", reduced_motion="reduce")
+    said, size = page.locator(".sv-x-file .sv-help"), page.locator(".sv-x-go .sv-help")
+    only_lookup(page, "en")
+    path = tmp_path / "mine.jsonl"
+
+    def read(*lines: str) -> None:
+        path.write_text("\n".join(lines), encoding="utf-8")
+        with page.expect_file_chooser() as chooser:
+            page.get_by_role("button", name=EN("experiments.own.file"), exact=True).click()
+        chooser.value.set_files(path)
+
+    read('{"category": "rag", "turns": ["Who?"]}', "what?", "", '{"turns": []}', *['{"prompt": "p"}'] * 30)
+    told = ("read", {"name": "mine.jsonl", "count": 24}), ("more", {"more": 7, "most": 24}), ("skipped", {"skipped": 2})
+    expect(said).to_have_text(" ".join(EN(f"experiments.own.file.{key}", **args) for key, args in told))
+    expect(size).to_contain_text("Runs: 96")
+    read("what?")
+    expect(said).to_have_text(EN("experiments.own.file.broken", name="mine.jsonl"))
+    expect(size).to_have_text(EN("experiments.size.none"))
+
+
 @contextmanager
 def slow_batches(seconds: float) -> Iterator[list[float]]:
     """Every pass that requests share takes so long; yields the passes so far. The gate stands before lone ones only."""

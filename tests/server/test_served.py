@@ -32,6 +32,7 @@ def test_answers_counters_and_log_of_a_real_server_agree(method: str, tmp_path: 
         assert len(found) == 10
         told = sum((reading.told.counts for reading in found if reading.told is not None), NOTHING)
         window = each.window
+        assert window is not None
         assert window.generated == sum(asked.answer.tokens for asked in each.asked)
         assert window.answers == 10
         if method == "baseline":

@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from spec_viz.lab.bench import Question, server_peers
-from spec_viz.serving.client import KEY, Server, ServerError
+from spec_viz.serving.client import Server
+from spec_viz.serving.problems import ServerError
+from spec_viz.serving.wire import KEY
 
 LOCAL = "127.0.0.1"
 PIECES: Sequence[tuple[str, list[int]]] = (("One", [5]), (" two three", [6, 7, 8]), (" four", [9, 2]))
@@ -56,8 +58,8 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.write(f"data: {event}\n\n".encode())
 
 
-def chunk(text: str, ids: list[int] | None) -> str:
-    choice: dict[str, Any] = {"index": 0, "delta": {"content": text}}
+def chunk(text: str, ids: list[int] | None, finish: str | None = None) -> str:
+    choice: dict[str, Any] = {"index": 0, "delta": {"content": text}, "finish_reason": finish}
     if ids is not None:
         choice["token_ids"] = ids
     return json.dumps({"id": "a", "object": "chat.completion.chunk", "created": 0, "model": "m", "choices": [choice]})
@@ -80,7 +82,7 @@ def usage(tokens: int, metrics: Any) -> str:
 
 def speaks(with_ids: bool = True, metrics: Any = METRICS) -> Callable[[Handler], None]:
     events = [chunk("", None), *(chunk(text, ids if with_ids else None) for text, ids in PIECES)]
-    return lambda handler: handler.send_events([*events, usage(6, metrics), "[DONE]"])
+    return lambda handler: handler.send_events([*events, chunk("", None, "stop"), usage(6, metrics), "[DONE]"])
 
 
 @contextmanager
@@ -98,18 +100,10 @@ def serving(answer: Callable[[Handler], None], models: Sequence[str] = ("m",)) -
         thread.join()
 
 
-@contextmanager
-def asking(address: str) -> Iterator[Server]:
-    server = Server(address)
-    try:
-        yield server
-    finally:
-        server.close()
-
-
 def test_text_ids_and_arrivals_are_those_that_were_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(KEY, "secret")
-    with serving(speaks()) as (address, seen), asking(address) as server:
+    with serving(speaks()) as (address, seen):
+        server = Server(address)
         answer = server.ask("count", 6)
     assert (answer.text, answer.ids, answer.metrics) == ("One two three four", (5, 6, 7, 8, 9, 2), METRICS)
     assert [each.tokens for each in answer.arrivals] == [1, 3, 2]
@@ -123,7 +117,8 @@ def test_text_ids_and_arrivals_are_those_that_were_sent(monkeypatch: pytest.Monk
 
 
 def test_a_server_that_tells_less_is_still_read() -> None:
-    with serving(speaks(with_ids=False, metrics=None)) as (address, _), asking(address) as server:
+    with serving(speaks(with_ids=False, metrics=None)) as (address, _):
+        server = Server(address)
         answer = server.ask("count", 6)
     assert (answer.ids, answer.metrics, answer.tokens) == (None, None, 6)
 
@@ -149,14 +144,16 @@ def test_a_server_without_a_model() -> None:
     [
         (lambda handler: handler.send_json(500, {"error": "no"}), "error.server_said"),
         (lambda handler: handler.send_json(404, {"error": "no"}), "error.server_said"),
-        (lambda handler: handler.send_events([json.dumps({"error": {"message": "engine died"}})]), "error.server_odd"),
+        (lambda handler: handler.send_events([json.dumps({"error": {"message": "died"}})]), "error.server_gave_up"),
         (lambda handler: handler.send_events(["{not json"]), "error.server_odd"),
-        (cut, "error.server_away"),
+        (cut, "error.server_broke"),
     ],
 )
 def test_a_bad_answer_is_a_sentence(answer: Callable[[Handler], None], key: str) -> None:
-    with serving(answer) as (address, _), asking(address) as server, pytest.raises(ServerError) as problem:
-        server.ask("count", 6)
+    with serving(answer) as (address, _):
+        server = Server(address)
+        with pytest.raises(ServerError) as problem:
+            server.ask("count", 6)
     assert said(problem) == key
     assert problem.value.fields["address"] == address
 

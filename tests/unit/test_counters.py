@@ -9,8 +9,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from spec_viz.serving.client import ServerError
 from spec_viz.serving.counters import Counts, Scrape, between, parse, scrape
+from spec_viz.serving.problems import ServerError
 
 # As vLLM 0.32.0 writes them: HELP and TYPE lines, `_created` beside each counter, a histogram that ends in `_total`.
 TEXT = """\
@@ -191,10 +191,10 @@ def test_servers_that_are_away_refuse_or_are_others_are_told_apart() -> None:
         with telling(answers) as (address, _), pytest.raises(ServerError) as told:
             scrape(address)
         assert told.value.key == key
-    for nowhere in ("http://127.0.0.1:9", "nonsense", "http://[broken"):
+    for nowhere, key in (("http://127.0.0.1:9", "error.server_away"), ("http://[broken", "error.server_address")):
         with pytest.raises(ServerError) as told:
             scrape(nowhere)
-        assert told.value.key == "error.server_away"
+        assert told.value.key == key
 
 
 def test_watching_prints_differences_and_ends_by_itself(capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,7 +17,7 @@ import pytest
 
 from spec_viz.cli import main
 from spec_viz.serving import local
-from spec_viz.serving.client import ServerError
+from spec_viz.serving.problems import ServerError
 
 # Answers /health, and has a child as vLLM has its engine; `broken` dies as vLLM does when a flag is wrong.
 FAKE = """#!{python}
@@ -102,6 +102,35 @@ def test_removing_takes_all_of_it_and_says_whether_there_was_any(cache: Path) ->
     assert local.remove()
     assert not local.place().exists()
     assert not local.remove()
+
+
+def test_an_environment_whose_server_runs_is_not_removed(
+    cache: Path, scratch: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place_fake()
+    with local.serving("ngram", scratch=scratch) as practice:
+        assert practice.process.pid in local.running()
+        with pytest.raises(ServerError) as told:
+            local.remove()
+        assert told.value.key == "error.local_running"
+        assert str(practice.process.pid) in told.value.fields["processes"]
+        assert main(["serve-local", "remove"]) == 2
+        assert "still runs" in capsys.readouterr().err.replace("\n", " ")
+        # Nothing of it is gone.
+        assert httpx.get(f"{practice.address}/health").is_success
+        assert local.program() is not None
+    assert local.running() == []
+    assert local.remove()
+
+
+def test_recording_a_server_that_answers_nothing_ends_in_a_sentence(
+    cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # It says that it is up, and then sends empty answers.
+    place_fake()
+    assert main(["record-served", "baseline", "--out", str(tmp_path / "runs")]) == 2
+    assert "no answer of OpenAI's protocol" in " ".join(capsys.readouterr().err.split())
+    assert list((tmp_path / "runs").iterdir()) == []
 
 
 def test_a_machine_without_a_wheel_is_told_so(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -10,9 +11,10 @@ import pytest
 
 from spec_viz.engine.trace import Trace, dumps, loads
 from spec_viz.lab.metrics import summarise
-from spec_viz.serving.client import Answer, ServerError
+from spec_viz.serving.client import Answer, Arrival
 from spec_viz.serving.counters import Counts
-from spec_viz.serving.reader import Reading, Step, Stretch, latency, read, read_told
+from spec_viz.serving.problems import ServerError
+from spec_viz.serving.reader import MOST_DRAFTED, MOST_TOKENS, Reading, Step, Stretch, latency, read, read_told
 from tests.unit.answers import GAMMA, account, answer
 
 
@@ -138,6 +140,54 @@ def test_sums_without_lists_give_counts_and_no_trace() -> None:
     assert (found.told.steps, found.told.counts) == (None, Counts(1, 4, 2, (1, 1, 0, 0)))
 
 
+@pytest.mark.parametrize("tokens", [1000, 4000, MOST_TOKENS])
+@pytest.mark.parametrize("kind", ["half refused", "one arrival", "all lengths"])
+def test_long_answers_take_seconds_at_most_however_many_ways_there_are(tokens: int, kind: str) -> None:
+    steps = [(GAMMA, 0)] * (tokens // 2)
+    arrivals = [tokens] if kind == "one arrival" else [1] * tokens
+    gamma = GAMMA
+    if kind == "all lengths":
+        # As many different rounds as tokens allow, in one arrival, with some tokens to spare.
+        gamma, steps, arrivals, left = 200, [], [tokens], tokens - 1
+        while left > len(steps) + 1:
+            left -= len(steps) + 1
+            steps.append((200, len(steps)))
+    told = {"speculative_decoding": account(steps, gamma)}
+    began = time.monotonic()
+    found = read(replace(answer(arrivals, None), metrics=told), {}, {}, run="r")
+    assert time.monotonic() - began < 15
+    if kind == "all lengths":
+        assert found.gap == "coarse"
+    else:
+        # Any of the rounds may be a refused draft or a silent step.
+        (stretch,) = found.unsettled
+        assert (stretch.first, stretch.last, len(stretch.steps)) == (1, tokens - 1, tokens // 2)
+        assert found.trace is not None
+        assert len(found.trace.output) == tokens
+
+
+def test_what_is_longer_than_is_drawn_is_told_without_a_trace() -> None:
+    found = reading([1] * (MOST_TOKENS + 1), [(4, 0)])
+    assert (found.trace, found.gap) == (None, "long")
+    assert found.told is not None
+    deep = [(1000, 0)] * (MOST_DRAFTED // 1000 + 1)
+    told = {"speculative_decoding": account(deep, 1000)}
+    assert read(replace(answer([1] * 100, None), metrics=told), {}, {}, run="r").gap == "long"
+
+
+def test_an_answer_that_broke_off_is_a_run_that_ended_with_an_error() -> None:
+    found = read(replace(answer([1, 1], None), finish=None), {}, {}, run="r", plain=True)
+    assert found.trace is not None
+    assert (found.trace.output, found.trace.finish) == ((100, 101), "error")
+
+
+@pytest.mark.parametrize("sizes", [[1, 1], [1, 4], [3, 0], []])
+def test_arrivals_that_bring_other_tokens_than_there_are_are_refused(sizes: list[int]) -> None:
+    forged = tuple(Arrival(float(place), size) for place, size in enumerate(sizes))
+    with pytest.raises(ServerError, match="arrivals"):
+        read(replace(answer([1, 2], None), arrivals=forged), {}, {}, run="r", plain=True)
+
+
 @pytest.mark.parametrize("lost", ["ids", "prompt"])
 def test_without_ids_there_is_no_trace(lost: str) -> None:
     told = answer([1, 3], [(4, 2)])
@@ -193,6 +243,8 @@ def test_a_server_said_to_be_plain_that_drafted_is_refused() -> None:
         {"per_step_drafted": 8},
         {"num_spec_tokens": True},
         {"num_spec_tokens": None},
+        {"num_spec_tokens": 10**9},
+        {"acceptance_histogram": [0] * 300_000},
     ],
 )
 def test_an_account_that_contradicts_itself_is_refused(change: dict[str, Any]) -> None:

@@ -4,12 +4,29 @@ import { h, newId } from '../dom.js';
 import { block } from './prose.js';
 import { flat, options } from './questions.js';
 
-/** events = {committed(), again()}. Returns {element, open, focus(), nudge()}; `open`: no guess has been made yet. */
-export function makeAsk(step, { ctx, memory }, events) {
+/**
+ * events = {committed(), again()}. `group` is what a class changes about the guess, or null. Returns {element, open,
+ * held, focus(), nudge(), skip(), settle()}; `open`: the answer has not been shown yet; `held`: the teacher shows it.
+ */
+export function makeAsk(step, { ctx, memory, group }, events) {
   const element = h('section', { class: 'sv-l-ask', 'aria-label': ctx.t('lesson.ask.title') });
-  const view = { element, open: true, focus() {}, nudge() {}, skip: () => showTruth(null) };
+  const view = {
+    element,
+    open: true,
+    get held() {
+      return group?.held === true;
+    },
+    focus() {},
+    nudge() {},
+    skip: () => showTruth(null),
+    settle: () => showTruth(group.guess ?? null),
+  };
   const { ask } = step;
   const { t } = ctx;
+
+  function draw(...parts) {
+    element.replaceChildren(...parts.filter(Boolean));
+  }
 
   function showForm() {
     const field = ask.kind === 'choice' ? options(ask, { t }) : numberField(ask, ctx);
@@ -28,18 +45,42 @@ export function makeAsk(step, { ctx, memory }, events) {
         return;
       }
       memory.setGuess(step.id, field.value);
-      showTruth(field.value);
-      events.committed();
+      group?.put(field.value);
+      if (view.held) showWaiting(field.value);
+      else {
+        showTruth(field.value);
+        events.committed();
+      }
       element.querySelector('[tabindex="-1"]').focus();
     });
-    element.replaceChildren(form);
+    draw(form, group?.element);
     Object.assign(view, {
       open: true,
       focus: field.focus,
       nudge: () => {
-        said.textContent = t('lesson.ask.first');
+        said.textContent = t(view.held ? 'classroom.guess.first' : 'lesson.ask.first');
       },
     });
+  }
+
+  /** The guess is counted; the answer comes when the teacher shows it to all. */
+  function showWaiting(guess) {
+    const again = h(
+      'button',
+      {
+        class: 'sv-l-quiet',
+        type: 'button',
+        onClick: () => {
+          showForm();
+          view.focus();
+        },
+      },
+      t('lesson.ask.again'),
+    );
+    const said = h('p', { role: 'status' }, t('classroom.guess.waits'));
+    const given = h('div', { class: 'sv-l-truth', tabindex: '-1' }, h('dl', { class: 'sv-l-guess' }, line('guessed', name(guess))), said);
+    draw(h('div', { class: 'sv-l-asked' }, flat(ask.html)), given, again, group?.element);
+    Object.assign(view, { open: true, focus: () => given.focus(), nudge() {} });
   }
 
   function showTruth(guess) {
@@ -58,17 +99,19 @@ export function makeAsk(step, { ctx, memory }, events) {
       t('lesson.ask.again'),
     );
     const truth = h('div', { class: 'sv-l-truth', tabindex: '-1' }, ...lines(guess), block(step.reveal));
-    element.replaceChildren(h('div', { class: 'sv-l-asked' }, flat(ask.html)), truth, again);
+    draw(h('div', { class: 'sv-l-asked' }, flat(ask.html)), group?.element, truth, again);
     view.open = false;
+    group?.reveal();
+  }
+
+  function line(name, value) {
+    const words = h('dd');
+    words.append(value);
+    return h('div', {}, h('dt', {}, t(`lesson.ask.${name}`)), words);
   }
 
   function lines(guess) {
     const same = guess !== null && agrees(guess, ask);
-    const line = (name, value) => {
-      const words = h('dd');
-      words.append(value);
-      return h('div', {}, h('dt', {}, t(`lesson.ask.${name}`)), words);
-    };
     const pair = h(
       'dl',
       { class: 'sv-l-guess' },
@@ -83,8 +126,10 @@ export function makeAsk(step, { ctx, memory }, events) {
     return ctx.number(value, 2, false);
   }
 
-  const kept = memory.guess(step.id);
+  // In a class, what was guessed at home or in an earlier one is no guess.
+  const kept = group?.fresh ? group.guess : memory.guess(step.id);
   if (kept === undefined || (ask.kind === 'choice' && !(kept in ask.options))) showForm();
+  else if (view.held) showWaiting(kept);
   else showTruth(kept);
   return view;
 }

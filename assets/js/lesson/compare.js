@@ -1,6 +1,7 @@
 /** The texts of two runs, token under token: are they the same? */
 
 import { h } from '../dom.js';
+import { ruleTitle } from '../rule.js';
 import { drawToken, quote } from '../tile.js';
 import { Bundle } from '../trace.js';
 import { firstDifference } from './recording.js';
@@ -12,6 +13,9 @@ export function mountCompare(root, stage) {
   const traces = texts.map((text) => Bundle.of(text).traces[0]);
   const ids = traces.map((trace) => trace.entries.map((entry) => entry.id));
   const at = firstDifference(...ids);
+  // What tells two runs apart is named: the rule where it is not the same, else the drafter alone.
+  const [one, ...others] = traces.map((trace) => trace.meta);
+  const ruled = others.some(({ rule, drafter }) => drafter === one.drafter && rule !== one.rule);
   let shown = !asks;
   const box = h('div');
   root.append(box);
@@ -35,6 +39,7 @@ export function mountCompare(root, stage) {
       h(
         'span',
         { class: 'sv-l-about' },
+        ruled ? `${ruleTitle(meta.rule, t) ?? meta.rule}, ` : '',
         t('lesson.compare.settings', { temperature: meta.temperature, seed: meta.seed }),
       ),
       ' ',
@@ -42,7 +47,8 @@ export function mountCompare(root, stage) {
     );
     const list = h('ol', { class: 'sv-l-tokens' });
     trace.entries.forEach((entry, index) => {
-      const differs = shown && at !== null && index >= at;
+      // Behind the first difference a place no longer compares.
+      const differs = shown && index === at;
       const item = h('li', {
         class: `sv-l-token sv-l-token--${shown ? entry.source : 'plain'}${differs ? ' sv-l-token--differs' : ''}`,
         'data-at': `${entry.round}.${entry.node ?? 'own'}`,

@@ -6,7 +6,8 @@ import { svg } from './draw.js';
 const WIDTH = 640;
 const HEIGHT = 320;
 const EDGE = { left: 52, right: 12, top: 24, bottom: 56 };
-// Lengths whose values are written out: above the bars where there is room for a number, all of them in the table.
+// Lengths whose values are written out: with the longest above the bars, where there is room for a number, all of them
+// in the table.
 const LABELLED = new Set([4, 8, 16, 32, 64]);
 const TABLED = new Set([1, 2, ...LABELLED]);
 
@@ -17,12 +18,13 @@ export function mountCost(root, stage) {
   const summary = h('p', { class: 'sv-l-summary' });
   const beside = h('div');
   const keys = h('div');
+  const costs = h('div');
   root.append(
     h('h2', { class: 'sv-l-figure-title' }, ctx.t('lesson.cost.title')),
     plot,
     keys,
     summary,
-    drafters(result, ctx),
+    costs,
     beside,
     conditionsOf(result, 'recorded', ctx),
   );
@@ -35,6 +37,7 @@ export function mountCost(root, stage) {
       : ctx.t('lesson.cost.hidden', { ms: ctx.number(result.step_ms, 1) });
     plot.replaceChildren(bars(result.v, live?.v ?? null, shown, ctx, summary.textContent));
     keys.replaceChildren(key(live !== null, ctx));
+    costs.replaceChildren(drafters(result, shown, ctx));
     beside.replaceChildren(...(live ? [table(result, live, ctx), conditionsOf(live, 'live', ctx)] : []));
   };
   draw();
@@ -88,7 +91,7 @@ function bars(points, live, shown, ctx, label) {
       const wide = live ? 0.36 : 0.64;
       image.append(...bar(point, x(index) - (live ? 0.19 * slot : 0), wide, 'sv-l-column'));
       if (live) image.append(...bar(live[index], x(index) + 0.19 * slot, wide, 'sv-l-column sv-l-column--live'));
-      else if (LABELLED.has(point.n)) image.append(value(point, index));
+      else if (LABELLED.has(point.n) || index + 1 === points.length) image.append(value(point, index));
     }
     image.append(svg('text', { x: x(index), y: HEIGHT - EDGE.bottom + 22, 'text-anchor': 'middle' }, String(point.n)));
   });
@@ -151,7 +154,8 @@ function table(result, live, { t, number }) {
   );
 }
 
-function drafters(result, ctx) {
+/** Each drafter's c; what may be the answer stands open until there has been a guess. */
+function drafters(result, shown, ctx) {
   const rows = Object.entries(result.drafters ?? {});
   if (!rows.length) return '';
   return h(
@@ -161,7 +165,10 @@ function drafters(result, ctx) {
       h(
         'li',
         { 'data-part': 'c' },
-        `${ctx.t('lesson.cost.drafter', { drafter: ctx.t(`drafter.${name}`), c: ctx.number(c, c < 0.01 ? 4 : 2) })}`,
+        ctx.t('lesson.cost.drafter', {
+          drafter: ctx.t(`drafter.${name}`),
+          c: shown ? ctx.number(c, c < 0.01 ? 4 : 2) : '?',
+        }),
       ),
     ),
   );

@@ -1,7 +1,7 @@
 /** What was typed or printed, line by line; its keys are explained one at a time. A command, an answer, counters. */
 
 import { h, say } from '../dom.js';
-import { prose } from './prose.js';
+import { breakable, prose } from './prose.js';
 import { conditionsOf } from './served.js';
 
 export function mountLines(root, stage) {
@@ -19,7 +19,7 @@ export function mountLines(root, stage) {
   const items = told.map(({ key, html }) => {
     const said = h('dd');
     said.append(html);
-    return h('div', { class: 'sv-l-keyed-item' }, h('dt', {}, h('code', {}, key)), said);
+    return h('div', { class: 'sv-l-keyed-item' }, h('dt', {}, h('code', {}, ...breakable(key))), said);
   });
   root.append(code, hint, h('dl', { class: 'sv-l-keyed', 'aria-live': 'polite' }, ...items), conditionsOf(figure, ctx));
 
@@ -31,7 +31,7 @@ export function mountLines(root, stage) {
       go(place);
       stage.moved?.(place);
     };
-    const button = h('button', { class: 'sv-l-code-key', type: 'button', 'aria-pressed': 'false', onClick }, text);
+    const button = h('button', { class: 'sv-l-code-key', type: 'button', 'aria-pressed': 'false', onClick }, ...breakable(text));
     marks.get(key).push(button);
     return button;
   }

@@ -75,6 +75,17 @@ export class Player {
     this.open(this.#index, { at: untouched ? 'first' : at });
   }
 
+  /** To the step of this name. */
+  goTo(id) {
+    const index = this.#lesson.steps.findIndex((step) => step.id === id);
+    if (index >= 0 && index !== this.#index) this.open(index, { focus: true });
+  }
+
+  /** The step once more, as it stands: a class has begun or ended. */
+  again() {
+    this.open(this.#index, { at: this.#stage.at });
+  }
+
   /** The run on the server sent something. */
   take(text) {
     this.#stage?.take(text);
@@ -87,6 +98,7 @@ export class Player {
 
   destroy() {
     this.#tidy.abort();
+    this.#host.classroom.askNothing();
     this.#takeAway();
     this.#stage?.destroy();
     delete document.documentElement.dataset.present;
@@ -105,10 +117,10 @@ export class Player {
       lesson,
       { ctx: this.#ctx, memory: this.#memory },
       {
-        open: (index) => this.open(index, { focus: true }),
+        open: (index) => !this.#host.classroom.holds() && this.open(index, { focus: true }),
         forget: () => {
           this.#memory.forget();
-          this.open(0, { focus: true });
+          this.open(this.#host.classroom.holds() ? this.#index : 0, { focus: true });
         },
       },
     );
@@ -131,6 +143,7 @@ export class Player {
       { class: 'sv-l-tools sv-l-head-tools' },
       quiet('lesson.all', () => this.#options.home()),
       parts.present,
+      this.#host.classroom.opener(),
       quiet('lesson.print', () => window.print()),
     );
     this.#root.replaceChildren(
@@ -173,10 +186,14 @@ export class Player {
     const { step } = this;
     const { t } = this.#ctx;
     if (!this.#keep.has(step.id)) this.#keep.set(step.id, {});
+    const { classroom } = this.#host;
+    const group = step.ask
+      ? classroom.ask(this.#lesson.slug, step, this.#ctx, () => this.#settle())
+      : classroom.askNothing();
     this.#ask = step.ask
       ? makeAsk(
           step,
-          { ctx: this.#ctx, memory: this.#memory },
+          { ctx: this.#ctx, memory: this.#memory, group },
           { committed: () => this.#reveal(), again: () => this.#hide() },
         )
       : null;
@@ -192,7 +209,7 @@ export class Player {
     this.#stage = makeStage({ ...scene, asks: this.#ask !== null, live: true, moved: () => this.#drawNav() });
     const title = h('h1', { class: 'sv-l-title', tabindex: '-1' }, step.title);
     const lead = index === 0 ? h('p', { class: 'sv-l-question-lead' }, this.#lesson.question) : null;
-    const lock = h('p', { class: 'sv-l-lock' }, t('lesson.ask.lock'));
+    const lock = h('p', { class: 'sv-l-lock' }, t(group?.held ? 'classroom.guess.lock' : 'lesson.ask.lock'));
     const words = h('div', { class: 'sv-l-words' }, lead, title, block(step.html), this.#ask?.element);
     const figure = h('div', { class: 'sv-l-figure-side' }, lock, this.#stage.element);
     this.#parts.lock = lock;
@@ -213,6 +230,7 @@ export class Player {
     this.#drawNav();
     this.#contents.draw(index);
     this.#tellMoved();
+    group?.draw();
     if (!focus) return;
     title.focus({ preventScroll: true });
     if (this.#root.getBoundingClientRect().top < 0) this.#root.scrollIntoView({ block: 'start' });
@@ -224,6 +242,13 @@ export class Player {
     this.#drawNav();
   }
 
+  /** The class sees the answer, whether this page has guessed or not. */
+  #settle() {
+    if (!this.#ask?.open) return;
+    this.#ask.settle();
+    this.#reveal();
+  }
+
   #hide() {
     this.#stage.go(0);
     this.#drawLock();
@@ -232,7 +257,7 @@ export class Player {
 
   /** Forward: the guess, then the figure's moves, then the next step. A second press goes on without a guess. */
   next() {
-    if (this.#ask?.open && !this.#nudged) {
+    if (this.#ask?.open && (!this.#nudged || this.#ask.held)) {
       this.#nudged = true;
       this.#ask.nudge();
       this.#ask.focus();
@@ -251,6 +276,7 @@ export class Player {
   }
 
   #turn(by) {
+    if (this.#host.classroom.holds()) return;
     const to = this.#index + by;
     if (by > 0) this.#memory.finish(this.step.id);
     if (to < 0) return;
@@ -279,6 +305,7 @@ export class Player {
   #onKey(event) {
     const { target, key } = event;
     if (this.#root.offsetParent === null && !this.#present) return;
+    if (document.querySelector('dialog:modal')) return;
     if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || event.shiftKey) return;
     if (key === 'Escape') {
       this.#escape(event);

@@ -29,15 +29,28 @@ export function block(html, className = 'sv-l-prose') {
 /** A table on a narrow page scrolls in a box of its own. */
 function copyInto(parent, from) {
   for (const node of from.childNodes) {
-    if (node.nodeType === Node.TEXT_NODE) parent.append(bound(node.textContent));
+    if (node.nodeType === Node.TEXT_NODE && parent.tagName === 'CODE') parent.append(...breakable(node.textContent));
+    else if (node.nodeType === Node.TEXT_NODE) parent.append(bound(node.textContent));
     else if (node.nodeType === Node.ELEMENT_NODE && ALLOWED.has(node.tagName)) parent.append(copyOf(node));
     else if (node.nodeType === Node.ELEMENT_NODE) copyInto(parent, node);
   }
 }
 
-/** No line begins with a sign: "1 − β", "q = 0.39" and "γ + 1" stay together. */
+/**
+ * No line begins with a sign: "1 − β", "q = 0.39" and "γ + 1" stay together. Nor does a short
+ * name break at its hyphen ("EAGLE-3", "n-gram"), or a number before what it counts ("2,1 lần", "8 %").
+ */
 function bound(text) {
-  return text.replace(/ (?=[=+·<÷] )/g, '\u00a0').replace(/ − /g, '\u00a0−\u00a0');
+  return text
+    .replace(/[ \n](?=[=+·<÷][ \n])/g, '\u00a0')
+    .replace(/ − /g, '\u00a0−\u00a0')
+    .replace(/(?<=\p{L})-(?=\d|gram|hot)/gu, '-\u2060')
+    .replace(/(?<=\d)[ \n](?=(%|lần|MB|ms)(?!\p{L}))/gu, '\u00a0');
+}
+
+/** A long name of code breaks behind its underscores, and is copied as it stands. */
+export function breakable(code) {
+  return code.split(/(?<=_)(?=\w)/).flatMap((part, index) => (index ? [h('wbr'), part] : [part]));
 }
 
 function copyOf(node) {

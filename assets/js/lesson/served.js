@@ -7,14 +7,15 @@ export function mountServed(root, stage) {
   const { figure, ctx } = stage;
   // Before a guess no draft is in sight: those that were kept have a word, and that would tell.
   const tiles = mountTiles(root, { ...stage, texts: [figure.ndjson], asks: false });
-  const said = [ctx.t('lesson.served.unknown'), unsettledOf(figure.ndjson, ctx)].filter(Boolean).join(' ');
+  const { meta } = JSON.parse(figure.ndjson.slice(0, figure.ndjson.indexOf('\n')));
+  const said = [ctx.t('lesson.served.unknown'), unsettledOf(meta, ctx)].filter(Boolean).join(' ');
   root.append(h('p', { class: 'sv-l-about' }, said), conditionsOf(figure, ctx));
   return tiles;
 }
 
 /** A draft of which nothing was kept brings one token, as a silent round does: which was which may stay open. */
-function unsettledOf(ndjson, ctx) {
-  const stretches = JSON.parse(ndjson.slice(0, ndjson.indexOf('\n'))).meta.unsettled ?? [];
+export function unsettledOf(meta, ctx) {
+  const stretches = meta.unsettled ?? [];
   if (!stretches.length) return '';
   const sum = (count) => stretches.reduce((total, each) => total + count(each), 0);
   return ctx.t('lesson.served.unsettled', {

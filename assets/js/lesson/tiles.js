@@ -7,6 +7,9 @@ import { drawRunning } from '../tile.js';
 import { Bundle } from '../trace.js';
 import { cut } from './recording.js';
 
+/** Characters of a prompt that stand in full. */
+const LONG = 300;
+
 export function mountTiles(root, stage) {
   const { figure, ctx, texts, asks } = stage;
   const [from, to] = figure.rounds ?? [0, null];
@@ -58,10 +61,12 @@ export function tileOf(target) {
 /** The text the run began from. */
 export function promptOf(trace, ctx, { badged = false } = {}) {
   const text = h('span', { class: 'sv-l-given' });
-  drawRunning(text, trace.meta.prompt_text ?? '');
+  const given = trace.meta.prompt_text ?? '';
+  drawRunning(text, given);
+  const long = given.length > LONG;
   return h(
     'p',
-    { class: 'sv-l-prompt' },
+    { class: `sv-l-prompt${long ? ' sv-l-prompt--long' : ''}`, tabindex: long ? '0' : null },
     h('b', {}, ctx.t('lesson.prompt')),
     ' ',
     text,

@@ -1,0 +1,85 @@
+"""A visitor's servers asked through the room: a line of their own, notices as sentences, nothing left behind."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from spec_viz.ui.room import Limits, Room
+from spec_viz.ui.serve_wire import MOST_QUESTIONS, questions
+from spec_viz.ui.wording import words
+from tests.browser.servers import KEPT, WORDS, Toy, standing
+
+EN = words("en")
+
+
+@pytest.fixture
+def address() -> Iterator[str]:
+    with standing(Toy(pause=0.0)) as address:
+        yield address
+
+
+def ask(wire: Any, room: Room | None = None) -> list[dict[str, Any]]:
+    """The lines that are there in the end."""
+    return [
+        json.loads(line) for line in list((room or Room()).serve({"wire": wire, "nonce": "1"}, "v"))[-1].splitlines()
+    ]
+
+
+def test_a_server_is_asked_without_a_model_and_leaves_its_place(address: str) -> None:
+    room = Room()
+    found = ask({"ask": {"prompt": "Count.", "servers": [{"address": address}]}}, room)
+    assert [next(iter(line)) for line in found] == ["request", "wait", "outcome", "closed"]
+    outcome = found[2]["outcome"]
+    assert outcome["text"] == "".join(WORDS)
+    assert outcome["drafts"] == [len(KEPT), 4 * len(KEPT), sum(KEPT)]
+    assert outcome["ndjson"].startswith('{"schema"')
+    assert (len(room.wires), len(room.line)) == (0, 0)
+
+
+def test_both_servers_are_judged_before_the_first_is_asked() -> None:
+    toy = Toy()
+    with standing(toy) as address:
+        servers = [{"address": address}, {"address": "http://10.0.0.1:8000"}]
+        notice = ask({"ask": {"prompt": "Count.", "servers": servers}})[-1]
+    assert notice["notice"]["key"] == "error.server_not_here"
+    assert toy.asked == []
+
+
+@pytest.mark.parametrize(
+    ("wire", "key"),
+    [
+        ({}, "serve.shape"),
+        ("look", "serve.shape"),
+        ({"ask": {"prompt": " ", "servers": [{"address": "http://127.0.0.1:1"}]}}, "serve.prompt.empty"),
+        ({"ask": {"prompt": "x" * 9000, "servers": [{}]}}, "error.prompt_too_many_letters"),
+        ({"ask": {"prompt": "x", "servers": []}}, "error.compare_servers"),
+        ({"ask": {"prompt": "x", "servers": [{}], "max_tokens": True}}, "error.compare_bounds"),
+        ({"look": {"address": 3}}, "error.server_address"),
+        ({"compare": {"servers": [{}]}}, "error.compare_servers"),
+    ],
+)
+def test_what_cannot_be_asked_is_one_sentence(wire: Any, key: str) -> None:
+    notice = ask(wire)[-1]["notice"]
+    assert notice["key"] == key
+    assert "{" not in EN(key, **notice["args"])
+
+
+def test_beginning_something_else_stops_what_was_begun_there() -> None:
+    room = Room()
+    ticket = room.wires.join("v", "old")
+    assert ticket is not None
+    list(room.serve({"prompt": "x", "nonce": "new"}, "v"))
+    assert ticket.stop.is_set()
+
+
+def test_prompts_of_ours_are_one_of_every_task_first_and_own_ones_are_bounded() -> None:
+    found = questions({"count": 7}, Limits())
+    assert len(found) == len(set(found)) == 7
+    assert len({task for task, _ in found[:5]}) == 5
+    assert questions({"prompts": [" a ", "b", "a", ""]}, Limits()) == (("–", "a"), ("–", "b"))
+    with pytest.raises(ValueError, match="too many"):
+        questions({"prompts": [str(number) for number in range(MOST_QUESTIONS + 1)]}, Limits())
