@@ -287,6 +287,12 @@ export class Classroom {
     this.#host.lessons.open({ lesson, step });
   }
 
+  /** To the step of the class; it may have gone on since it was asked last. */
+  async #back() {
+    await this.#line.ask();
+    if (this.#view) this.#toStep(this.#view);
+  }
+
   async #toRun(id) {
     for (let tries = 0; tries < 3 && this.#view?.sent === id; tries += 1) {
       const text = await this.#line.run(id);
@@ -329,7 +335,7 @@ export class Classroom {
           end: () => this.#end(),
         })
       : studentLine(words, {
-          back: () => this.#toStep(this.#view),
+          back: () => this.#back(),
           board: () => this.#toRun(this.#view.sent),
           leave: () => this.#close(),
         });

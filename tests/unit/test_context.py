@@ -368,7 +368,8 @@ def test_the_verdict_says_what_the_cache_takes_and_whether_a_window_pays(result:
     grows = {100: 11.0, 300: 13.0}
     told = verdict(result, grows, {100: 0.8, 300: 1.4}, (1.0, 0.7))
     weights, entry = loaded().weight_bytes, kv_bytes_per_token(loaded().model)
-    assert f"23 % of it ({100 * 300 * entry / (300 * entry + weights):.0f} % of the bytes)" in told
+    bytes_share = 100 * 300 * entry / (300 * entry + weights)
+    assert f"23\u00a0% of it ({bytes_share:.0f}\u00a0% of the bytes)" in told
     assert "c = 1.00 behind 100 tokens and 0.70 behind 300" in told
     assert "pays here, 1.40 times plain decoding behind 300 tokens" in told
     loses = verdict(result, grows, {100: 1.01, 300: 0.6}, (1.0, 0.7))

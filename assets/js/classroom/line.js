@@ -19,7 +19,7 @@ export class Line {
   #told = 0; // counts what was told the server, so that an answer from before it is not believed
   #missed = 0;
   #since = 0;
-  #asking = false;
+  #out = Promise.resolve(); // the question that is out
   #timer = null;
   #tidy = new AbortController();
 
@@ -41,11 +41,16 @@ export class Line {
     clearTimeout(this.#timer);
   }
 
-  /** Ask now. */
-  async ask() {
-    if (this.#asking || this.#tidy.signal.aborted) return;
+  /** Ask now; what is told after an earlier question went out may not be in its answer, so that is waited for first. */
+  ask() {
+    this.#out = this.#ask(this.#out);
+    return this.#out;
+  }
+
+  async #ask(out) {
+    await out;
     clearTimeout(this.#timer);
-    this.#asking = true;
+    if (this.#tidy.signal.aborted) return;
     const told = this.#told;
     try {
       const answer = await this.#fetch(`?since=${this.#tag}`);
@@ -61,7 +66,6 @@ export class Line {
       if (error instanceof Refused) this.#refused(error);
       else this.#miss(error);
     }
-    this.#asking = false;
     if (!this.#tidy.signal.aborted) this.#timer = setTimeout(() => this.ask(), this.#pause());
   }
 
