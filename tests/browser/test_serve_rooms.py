@@ -418,7 +418,7 @@ def test_a_real_server_is_asked_and_compared_with_a_plain_one(visit: Visit, reco
         page.get_by_label(EN("serve.connect.prompt"), exact=True).fill("Repeat the word zebra twenty times.")
         send(page)
         expect(page.locator(".sv-x-verdict:visible")).to_contain_text(EN("serve.connect.same"), timeout=120_000)
-        assert any("…" in name or "zebra" in name for name in seen(page))
+        assert any("“ebra”" in name for name in seen(page)), seen(page)
         page.get_by_role("link", name=EN("serve.room.compare"), exact=True).click()
         page.get_by_label(EN("experiments.prompts"), exact=True).select_option("3")
         page.locator(".sv-x-tick", has_text="4").locator("input:visible").first.uncheck()
