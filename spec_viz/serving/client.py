@@ -177,11 +177,12 @@ class Server:
     def __init__(self, address: str | Place, model: str | None = None) -> None:
         self._wire = Wire(Place.of(address))
         self.address = self._wire.address
-        served = self.models()
-        if model and model not in served:
+        # What it serves, and the longest context of each where it tells.
+        self.served = self.models()
+        if model and model not in self.served:
             said = f"{self.address} does not serve {model}"
             raise ServerError("error.server_model", said, address=self.address, model=model)
-        self.model = model or next(iter(served))
+        self.model = model or next(iter(self.served))
 
     def models(self, stop: Stop = never) -> dict[str, int | None]:
         """What it serves, and the longest context of each where it tells; ServerError where it serves nothing."""
@@ -223,7 +224,6 @@ class Server:
                 temperature=0.0,
                 max_tokens=max_tokens,
                 stream=True,
-                stream_options={"include_usage": True},
                 extra_body={
                     "stream_options": {"include_usage": True, "continuous_usage_stats": True},
                     "return_token_ids": True,

@@ -99,7 +99,6 @@ class Outcome:
 def look(place: Place, model: str | None = None, stop: Stop = never) -> Look:
     """What a server is, by its own word and by a question of a few tokens; ServerError where it cannot be asked."""
     server = Server(place, model)
-    models = server.models(stop)
     version = server.version(stop)
     counted = glance(place, stop)
     probe = server.ask(PROBE, PROBE_TOKENS, stop=stop)
@@ -111,9 +110,9 @@ def look(place: Place, model: str | None = None, stop: Stop = never) -> Look:
     return Look(
         server.address,
         version,
-        tuple(models),
+        tuple(server.served),
         server.model,
-        models.get(server.model),
+        server.served.get(server.model),
         speculates(counted) if told is None else True,
         counted is not None,
         probe.ids is not None,

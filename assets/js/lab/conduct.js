@@ -100,6 +100,7 @@ export class Conduct {
   }
 }
 
-function requestOf(text) {
+/** The request that stands in the first line of a bundle; null where there is none. */
+export function requestOf(text) {
   return typeof text === 'string' && text ? JSON.parse(text.slice(0, text.indexOf('\n'))).request : null;
 }

@@ -1,5 +1,7 @@
 /** One question to a visitor's servers, from the click to its last line. What stands for the moment only is told apart. */
 
+import { requestOf } from '../lab/conduct.js';
+
 const SILENCE = 30_000; // ms without a line before the page says so
 const PATIENCE = 5_000; // ms for our last lines to come, once it was stopped or another run has taken the place
 const PASSING = ['part', 'progress']; // as in spec_viz/ui/serve_wire.py
@@ -84,8 +86,4 @@ export class Wire {
     this.#nonce = null;
     this.#events.ended(notice);
   }
-}
-
-function requestOf(text) {
-  return typeof text === 'string' && text ? JSON.parse(text.slice(0, text.indexOf('\n'))).request : null;
 }
