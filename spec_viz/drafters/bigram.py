@@ -60,7 +60,7 @@ class BigramDrafter(ModelDrafter):
         return None
 
     def propose(self, context: Sequence[int], gamma: int, draws: Draws) -> Proposal:
-        proposal = super().propose(context, gamma, draws)
+        proposal = self._stepwise(context, gamma, draws)
         before = (context[-1], *proposal.tokens[:-1])
         return replace(proposal, why=tuple({"key": [token]} for token in before[: len(proposal)]))
 

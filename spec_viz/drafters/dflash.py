@@ -205,7 +205,7 @@ class BlockDrafter(ModelDrafter):
 
     def propose(self, context: Sequence[int], gamma: int, draws: Draws) -> Proposal:
         self._model.reach = min(gamma, self._reach)
-        proposal = super().propose(context, self._model.reach, draws)
+        proposal = self._stepwise(context, self._model.reach, draws)
         return replace(proposal, why=tuple(self._reason(proposal, node) for node in range(len(proposal))))
 
     def _begin(self, context: Sequence[int]) -> Tensor | None:

@@ -264,7 +264,7 @@ def build(setup: Setup, options: Mapping[str, Any]) -> Drafter:
     if not name or setup.open_model is None:
         raise OptionError("error.model_unnamed", "model is empty: name the model that drafts", name="model")
     opened = setup.open_model(name)
-    model = CachedModel(opened.model)
+    model = CachedModel(opened.model, capture=setup.target.capture)
     own, theirs = target_spellings(setup), spellings(opened.vocabulary, opened.model.config.vocab_size)
     memory = (kv_bytes_per_token(opened.model), opened.weight_bytes)
     if options["vocab"] == "slem":
@@ -289,7 +289,7 @@ def build(setup: Setup, options: Mapping[str, Any]) -> Drafter:
             token=different,
         )
     if len(own) == len(theirs):
-        return _remember(model_drafter(model, setup, int(options["width"]), ModelDrafter), memory)
+        return _remember(model_drafter(model, setup, int(options["width"]), ModelDrafter, defer=True), memory)
     # The same vocabulary, padded to another width.
     shared = {token: token for token in range(min(len(own), len(theirs)))}
     translated = Translated(model, shared, len(own), None)
@@ -316,7 +316,7 @@ FAMILY = Family(
     "sampled",
     BY_MODEL,
     build,
-    (Knob("model", "text", "smollm2-draft"), Knob("vocab", "choice", "same", choices=("same", "slem", "tli")), WIDTH),
+    (Knob("model", "text", ""), Knob("vocab", "choice", "same", choices=("same", "slem", "tli")), WIDTH),
     "algorithms §1.6, §4.2; arXiv 2502.05202",
     head="draft_model",
     anatomy=Anatomy(("ids",), "sequential", "gamma", "own"),

@@ -22,6 +22,9 @@ from spec_viz.drafters.registry import BY_MODEL, TREE, WIDTH, Anatomy, Family, K
 from spec_viz.drafters.rollout import Block, Body, rollout_drafter
 from spec_viz.engine.proposal import Drafter
 
+# How a published config calls a residual behind the norm.
+NORMED = "norm_before_residual"
+
 
 class Layer(Block):
     """The decoder layer: attention over [embedding; state], and the un-normed state as residual."""
@@ -41,11 +44,16 @@ class Layer(Block):
 
 
 class Eagle3(Body):
-    """The head's weights under their published names (SafeAILab, SpecForge): fc, midlayer, norm."""
+    """The head's weights under their published names (SafeAILab, SpecForge): fc, midlayer, norm.
 
-    def __init__(self, config: LlamaConfig, fused: int) -> None:
+    The layer's residual carries the states as they came; with `normed` it carries them behind their norm, as
+    speculators' `norm_before_residual` says.
+    """
+
+    def __init__(self, config: LlamaConfig, fused: int, normed: bool = False) -> None:
         super().__init__()
         self.reads = fused * config.hidden_size
+        self._normed = normed
         self.fc = nn.Linear(self.reads, config.hidden_size, bias=False)
         self.midlayer = Layer(config)
         self.norm = LlamaRMSNorm(config.hidden_size, config.rms_norm_eps)
@@ -64,8 +72,9 @@ class Eagle3(Body):
     def project(
         self, embedded: Tensor, states: Tensor, angles: tuple[Tensor, Tensor]
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Queries, keys and values of embeddings and states, both (B, n, d), and the states as they came."""
-        return *self.midlayer.project(embedded, states, angles), states
+        """Queries, keys and values of embeddings and states, both (B, n, d), and what the residual carries."""
+        carried = self.midlayer.hidden_norm(states) if self._normed else states
+        return *self.midlayer.project(embedded, states, angles), carried
 
     def finish(self, carried: Tensor, found: Tensor) -> Tensor:
         """The next states (B, n, d), before the norm."""
@@ -79,7 +88,8 @@ class Eagle3(Body):
 
 def make(head: Head, model: Any) -> tuple[Eagle3, Readout]:
     """The head's modules as they run beside a target."""
-    return put_to_work(Eagle3(LlamaConfig(**head.config["llama"]), len(head.config["layers"])), head, model)
+    config, fused = LlamaConfig(**head.config["llama"]), len(head.config["layers"])
+    return put_to_work(Eagle3(config, fused, bool(head.config.get(NORMED))), head, model)
 
 
 def build(setup: Setup, options: Mapping[str, Any]) -> Drafter:

@@ -80,7 +80,8 @@ def build(setup: Setup, options: Mapping[str, Any]) -> Drafter:
     count, width = int(options["layers"]), int(options["width"])
     if options["kv"] == "shared":
         return model_drafter(Exit(setup.target, count), setup, width, SharedDrafter)
-    drafter = model_drafter(CachedModel(first_layers(setup.target.model, count)), setup, width, ModelDrafter)
+    shallow = CachedModel(first_layers(setup.target.model, count), capture=setup.target.capture)
+    drafter = model_drafter(shallow, setup, width, ModelDrafter, defer=True)
     drafter.kv_bytes_per_token = kv_bytes_per_token(setup.target.model, count)
     return drafter
 

@@ -16,7 +16,7 @@ from transformers import LlamaConfig
 
 
 # Told apart by identity: two heads are never compared number by number.
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Head:
     """A trained head as it lies in its folder: what it is, and its tensors in float32 by their published names."""
 

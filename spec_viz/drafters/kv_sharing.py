@@ -9,8 +9,9 @@ from then on what the step before gave out, which takes its place. That state ca
 since they have no entries in the cache. All steps of a round ask from the same position, that of the last committed
 token.
 
-Gemma's assistant has an output matrix of its own and drafts its best guesses. This one is read off by the target's own
-rows, and as its law is a proper q it draws from it wherever the rule wants drawn drafts. See algorithms §7.3.
+Gemma's assistant has an output matrix of its own, and its authors draft its best guesses. This one is read off by the
+target's own rows. Either law is a proper q, so drafts are drawn from it wherever the rule wants drawn drafts, beside a
+Gemma 4 target from the assistant's (`drafters.assistant`). See algorithms §7.3.
 """
 
 from __future__ import annotations
@@ -23,12 +24,14 @@ from torch import Tensor, nn
 from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaMLP, LlamaRMSNorm, LlamaRotaryEmbedding
 
+from spec_viz.drafters import assistant
+from spec_viz.drafters.borrower import Borrower
 from spec_viz.drafters.early_exit import SharedDrafter
 from spec_viz.drafters.head import Head, embedding_rows, turn
 from spec_viz.drafters.model import model_drafter
 from spec_viz.drafters.readout import Readout, placed, put_to_work
 from spec_viz.drafters.registry import BY_MODEL, WIDTH, Anatomy, Family, Setup
-from spec_viz.engine.proposal import Drafter, Needs, Outcome, Seen
+from spec_viz.engine.proposal import Drafter, Needs, Outcome
 from spec_viz.engine.target import CachedModel
 
 
@@ -107,56 +110,33 @@ class KvSharing(nn.Module):
         return out
 
 
-class Borrower:
-    """The steps of one run: a node goes on from its parent's state, and every node asks the same entries."""
-
-    # It has no entries of its own.
-    length = 0
+class Asker(Borrower):
+    """The head's steps beside one run of a target: it asks one layer."""
 
     def __init__(self, target: CachedModel, layer: int, body: KvSharing, readout: Readout) -> None:
+        super().__init__()
         self._target = target
         self._layer = layer
         self._embedding = embedding_rows(target.model)
         self._body = body
         self._readout = readout
-        # Row 0 is the target's own last state, then that behind the last token, row i + 2 is node i's.
-        self._states: Tensor
-        self.close()
+        self._keys = self._values = torch.empty(0)
 
-    def hear(self, state: Tensor) -> None:
-        """Take in the target's state (1, d) at the token before the last one that is committed."""
-        self._states = state.float()
-
-    @torch.inference_mode()
-    def feed(self, tokens: Sequence[int], keep: int) -> Tensor:
-        """Begin a round behind the last committed token; logits (1, V) of what follows it."""
+    def look(self) -> None:
         keys, values = self._target.entries(self._layer)
         self._keys, self._values = keys.float(), values.float()
-        # The token has no entry yet: it stands right behind them.
         position = torch.tensor([[self._target.length]], device=keys.device)
         self._angles = self._body.angles(self._states, position)
-        self._states = self._states[:1]
-        return self._step(tokens, [0])
 
-    @torch.inference_mode()
-    def feed_tree(self, tokens: Sequence[int], parents: Sequence[int], keep: int) -> tuple[Tensor, Seen]:
-        """Logits (keep, V) behind a tree's last nodes."""
-        return self._step(tokens, [parent + 2 for parent in parents[len(parents) - len(tokens) :]])[-keep:], Seen()
-
-    def _step(self, tokens: Sequence[int], before: Sequence[int]) -> Tensor:
-        ids = torch.tensor(tokens, device=self._embedding.device)
-        states = self._body(
-            self._embedding[ids].float()[None], self._states[list(before)][None], self._keys, self._values, self._angles
-        )[0]
-        self._states = torch.cat([self._states, states])
+    def ask(self, tokens: Tensor, states: Tensor) -> tuple[Tensor, Tensor]:
+        embedded = self._embedding[tokens].float()
+        states = self._body(embedded[None], states[None], self._keys, self._values, self._angles)[0]
         logits: Tensor = self._readout(states)
-        return logits
-
-    def roll_back(self, length: int, path: Sequence[int] = ()) -> None:
-        """Nothing is kept of a draft."""
+        return logits, states
 
     def close(self) -> None:
-        self._states = self._keys = self._values = torch.empty(0)
+        super().close()
+        self._keys = self._values = torch.empty(0)
 
 
 class KvSharingDrafter(SharedDrafter):
@@ -189,10 +169,14 @@ def make(head: Head, model: Any) -> tuple[KvSharing, Readout]:
 
 
 def build(setup: Setup, options: Mapping[str, Any]) -> Drafter:
-    """The drafter trained to read this target's cache."""
+    """The drafter trained to read this target's cache, or a Gemma 4 target's assistant."""
     head, target = setup.head("kv_sharing"), setup.target
-    body, readout = placed(head, target.model, make)
-    borrower = Borrower(target, int(head.config["layer"]), body, readout)
+    borrower: Borrower
+    if assistant.ASSISTANT in head.config:
+        borrower = assistant.Assisted(target, placed(head, target.model, assistant.make))
+    else:
+        body, readout = placed(head, target.model, make)
+        borrower = Asker(target, int(head.config["layer"]), body, readout)
     drafter = model_drafter(borrower, setup, int(options["width"]), KvSharingDrafter)
     drafter.prepare(int(target.model.config.num_hidden_layers))
     drafter.weight_bytes = head.weight_bytes

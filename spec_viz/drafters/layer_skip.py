@@ -108,9 +108,10 @@ def search(
 class LayerSkip(ModelDrafter):
     """Drafts with the layers that are left; after the prefill it may look for a better set to leave out."""
 
-    def prepare(self, model: Any, skip: frozenset[int], count: int) -> None:
+    def prepare(self, target: CachedModel, skip: frozenset[int], count: int) -> None:
         """Start from this set, and try `count` others on the prompt once the target has read it."""
-        self._target = model
+        model = target.model
+        self._target, self._capture = model, target.capture
         self._skip = skip
         self._count = count
         self._why = {"skipped_layers": write_layers(skip)}
@@ -136,7 +137,7 @@ class LayerSkip(ModelDrafter):
             return float((guessed == chosen).float().mean())
 
         best, rate = search(self._skip, layers, self._count, score)
-        self._model = CachedModel(without_layers(self._target, best))
+        self._model = CachedModel(without_layers(self._target, best), capture=self._capture)
         self._why = {"skipped_layers": write_layers(best), "match_rate": rate, "subsets_tried": self._count + 1}
         self.needs = NOTHING
 
@@ -146,8 +147,9 @@ def build(setup: Setup, options: Mapping[str, Any]) -> Drafter:
     model = setup.target.model
     skip = read_layers(str(options["skip"]), model.config.num_hidden_layers)
     short = without_layers(model, skip)
-    drafter = model_drafter(CachedModel(short), setup, int(options["width"]), LayerSkip)
-    drafter.prepare(model, skip, int(options["search"]))
+    short_model = CachedModel(short, capture=setup.target.capture)
+    drafter = model_drafter(short_model, setup, int(options["width"]), LayerSkip, defer=True)
+    drafter.prepare(setup.target, skip, int(options["search"]))
     drafter.kv_bytes_per_token = kv_bytes_per_token(short)
     return drafter
 

@@ -132,7 +132,7 @@ class MedusaDrafter(ModelDrafter):
         gamma = min(gamma, len(self._accuracies))
         if self._tree:
             return self._fill(context, choose(self._accuracies[:gamma], self._tree))
-        proposal = super().propose(context, gamma, draws)
+        proposal = self._stepwise(context, gamma, draws)
         assert proposal.q_raw is not None
         told = zip(proposal.depths, proposal.q_raw, strict=True)
         return replace(proposal, why=tuple({"head": depth, "candidates": likeliest(law)} for depth, law in told))

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 import torch
 from torch import Tensor
 
 from spec_viz.drafters.registry import Setup
-from spec_viz.engine.draws import Draws, pick
-from spec_viz.engine.length import Length
-from spec_viz.engine.proposal import NOTHING, ROOT, Drawn, Needs, Outcome, Proposal, Seen
+from spec_viz.engine.draws import Draws, pick, pick_there
+from spec_viz.engine.length import Confident, Length
+from spec_viz.engine.proposal import NOTHING, ROOT, Drawn, Needs, Outcome, Pending, Proposal, Seen, chain
 from spec_viz.engine.rules import RULES
 from spec_viz.engine.warp import Warp
 
@@ -35,14 +35,22 @@ class Feedable(Protocol):
     def close(self) -> None: ...
 
 
+class Steps(Feedable, Protocol):
+    """A model that also takes tokens (n,) that still lie on the device."""
+
+    def feed_tree(self, tokens: Sequence[int] | Tensor, parents: Sequence[int], keep: int) -> tuple[Tensor, Seen]: ...
+
+
 class ModelDrafter:
     """Drafts depth by depth: the last committed token gets `width` children, every other node one.
 
     How children come about follows from the rule that will judge them (`drawn`): independent draws, draws without
-    replacement, or the model's most probable tokens.
+    replacement, or the model's most probable tokens. Where nothing about the next step hangs on the token before, as in
+    a chain of a fixed length, it may be `deferred`: the tokens stay on the device, and nobody waits for a step.
     """
 
     needs: Needs = NOTHING
+    deferred: bool = False
     # What it adds to the target's memory.
     kv_bytes_per_token: int = 0
     weight_bytes: int = 0
@@ -74,7 +82,11 @@ class ModelDrafter:
     def cache_length(self) -> int | None:
         return self._model.length
 
-    def propose(self, context: Sequence[int], gamma: int, draws: Draws) -> Proposal:
+    def propose(self, context: Sequence[int], gamma: int, draws: Draws) -> Proposal | Pending:
+        return self._ahead(context, gamma, draws) if self.deferred else self._stepwise(context, gamma, draws)
+
+    def _stepwise(self, context: Sequence[int], gamma: int, draws: Draws) -> Proposal:
+        """A draft of which every token is known before the next one is drawn."""
         tokens: list[int] = []
         parents: list[int] = []
         laws: list[Tensor] = []
@@ -103,6 +115,34 @@ class ModelDrafter:
         why = (self._why,) * len(tokens) if self._why else ()
         q = None if self._drawn == "one_hot" else torch.stack(laws)
         return Proposal(tuple(tokens), self._drawn, q, torch.stack(raw), why, tuple(parents))
+
+    def _ahead(self, context: Sequence[int], gamma: int, draws: Draws) -> Proposal | Pending:
+        """A chain of gamma drafts, the same as stepwise, without looking at any of them.
+
+        What stands behind an end of text is cut once the tokens are known.
+        """
+        logits = self._begin(context)
+        if logits is None:
+            return Proposal()
+        model = cast(Steps, self._model)
+        self._committed = model.length
+        tokens: list[Tensor] = []
+        laws: list[Tensor] = []
+        raw: list[Tensor] = []
+        for depth in range(gamma):
+            if depth:
+                logits, _ = model.feed_tree(tokens[-1], chain(depth), 1)
+            law = self._warp.law(logits, ())[0]
+            if self._drawn == "one_hot":
+                tokens.append(law.topk(1).indices)
+            else:
+                tokens.append(pick_there(law, draws.by_round("draft", depth)))
+            laws.append(law)
+            raw.append(logits[0].softmax(-1))
+        self._fed = gamma - 1
+        q = None if self._drawn == "one_hot" else torch.stack(laws)
+        why = (self._why,) * gamma if self._why else ()
+        return Pending(torch.cat(tokens), self._drawn, q, torch.stack(raw), why)
 
     def _begin(self, context: Sequence[int]) -> Tensor | None:
         """Bring the cache up to the committed text; logits (1, V) of what follows, None where nothing can be drafted.
@@ -173,10 +213,22 @@ Kind = TypeVar("Kind", bound=ModelDrafter)
 
 
 def model_drafter(
-    model: Feedable, setup: Setup, width: int, kind: type[Kind], why: dict[str, Any] | None = None
+    model: Feedable,
+    setup: Setup,
+    width: int,
+    kind: type[Kind],
+    why: dict[str, Any] | None = None,
+    defer: bool = False,
 ) -> Kind:
-    """A model as drafter for a run; ValueError when the run's rule cannot judge a tree that wide."""
+    """A model as drafter for a run; ValueError when the run's rule cannot judge a tree that wide.
+
+    `defer` says that the model takes tokens that nobody has looked at; it then drafts chains without waiting for the
+    device, where there is one to wait for.
+    """
     rule = RULES[setup.rule]
     if width > 1 and not rule.trees:
         raise ValueError(f"rule {rule.name} judges chains: set width to 1, or choose specinfer or without_replacement")
-    return kind(model, setup.warp, rule.drawn[0], width, setup.length, setup.ends, why)
+    drafter = kind(model, setup.warp, rule.drawn[0], width, setup.length, setup.ends, why)
+    looks = isinstance(setup.length, Confident) or setup.warp.repetition_penalty != 1.0
+    drafter.deferred = defer and setup.target.asynchronous and width == 1 and not looks
+    return drafter

@@ -104,7 +104,7 @@ class PardDrafter(ModelDrafter):
 
     def propose(self, context: Sequence[int], gamma: int, draws: Draws) -> Proposal:
         self._model.count = gamma
-        proposal = super().propose(context, gamma, draws)
+        proposal = self._stepwise(context, gamma, draws)
         assert proposal.q_raw is not None
         told = enumerate(proposal.q_raw, 1)
         return replace(proposal, why=tuple({"slot": slot, "candidates": likeliest(law)} for slot, law in told))

@@ -18,8 +18,8 @@ Placed = TypeVar("Placed")
 Body = TypeVar("Body", bound=nn.Module)
 # Where a head keeps rows of its own.
 OWN_ROWS = "lm_head.weight"
-# By target, so that what was made for it goes when the target goes.
-_PLACED: WeakKeyDictionary[Any, dict[Head, Any]] = WeakKeyDictionary()
+# By target and head, so that what was made of both goes when either goes.
+_PLACED: WeakKeyDictionary[Any, WeakKeyDictionary[Head, Any]] = WeakKeyDictionary()
 
 
 class Readout(nn.Module):
@@ -42,8 +42,11 @@ class Readout(nn.Module):
 
 
 def placed(head: Head, model: Any, make: Callable[[Head, Any], Placed]) -> Placed:
-    """What `make` builds of a head for a target: built once, so that a run need not wait for it again."""
-    known = _PLACED.setdefault(model, {})
+    """What `make` builds of a head for a target: built once, so that a run need not wait for it again.
+
+    It must not hold the head itself, or neither would ever go.
+    """
+    known = _PLACED.setdefault(model, WeakKeyDictionary())
     if head not in known:
         known[head] = make(head, model)
     made: Placed = known[head]

@@ -15,6 +15,7 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from transformers.cache_utils import Cache
 from transformers.models.llama.modeling_llama import LlamaMLP, LlamaRMSNorm, LlamaRotaryEmbedding
 
 from spec_viz.drafters.growth import Expand, Grown, best, grow
@@ -23,9 +24,11 @@ from spec_viz.drafters.medusa import choose
 from spec_viz.drafters.model import ModelDrafter, model_drafter
 from spec_viz.drafters.readout import Readout, placed
 from spec_viz.drafters.registry import Setup, check_tree
-from spec_viz.engine.cache import GrowingLayer
+from spec_viz.engine.cache import GrowingLayer, growing
+from spec_viz.engine.device import rows, send
 from spec_viz.engine.draws import Draws
-from spec_viz.engine.proposal import ROOT, Needs, Outcome, Proposal, Seen, chain, depths
+from spec_viz.engine.graphs import Capture, Fed, FixedLayer, Given, Graphs, Shape, additive, give_back, lend
+from spec_viz.engine.proposal import ROOT, Needs, Outcome, Pending, Proposal, Seen, chain, depths
 
 # Nodes that were grown and not kept, as a round tells them: the best so many.
 TOLD = 60
@@ -88,10 +91,13 @@ class Rollout:
     what comes of that is kept until the next roll back, which takes all of it: those states were guesses.
     """
 
-    def __init__(self, model: Any, body: Body, readout: Readout) -> None:
+    def __init__(self, model: Any, body: Body, readout: Readout, capture: Capture | None = None) -> None:
         self._embedding = embedding_rows(model)
         self._body = body
         self._readout = readout
+        self._capture = capture
+        self._graphs: Graphs | None = None
+        self._cache: GrowingLayer
         # States that wait for the token behind them.
         self._heard: Tensor
         # Those that nodes go on from: row 0 is the last pair's, row i + 1 that of node i.
@@ -112,27 +118,50 @@ class Rollout:
         """Append the pairs of these tokens and the states before them; logits (keep, V) of what follows the last."""
         states = self._body.take_in(self._heard[: len(tokens)])
         self._heard = self._heard[len(tokens) :]
-        states = self._through(tokens, states, chain(len(tokens)))
+        logits, states = self._step(Fed(tokens, chain(len(tokens)), keep, states=states))
         self._states = states[-1:]
-        return self._read_off(states[-keep:])
+        return logits
 
     @torch.inference_mode()
-    def feed_tree(self, tokens: Sequence[int], parents: Sequence[int], keep: int) -> tuple[Tensor, Seen]:
-        """Append a tree's last nodes: each goes on from its parent's state, the first ones from the last pair's."""
-        before = [parent + 1 for parent in parents[len(parents) - len(tokens) :]]
-        states = self._through(tokens, self._states[before], parents)
-        self._states = torch.cat([self._states, states])
-        return self._read_off(states[-keep:]), Seen()
+    def feed_tree(self, tokens: Sequence[int] | Tensor, parents: Sequence[int], keep: int) -> tuple[Tensor, Seen]:
+        """Append a tree's last nodes: each goes on from its parent's state, the first ones from the last pair's.
 
-    def _through(self, tokens: Sequence[int], states: Tensor, parents: Sequence[int]) -> Tensor:
+        The tokens may lie on the device.
+        """
+        before = [parent + 1 for parent in parents[len(parents) - len(tokens) :]]
+        logits, states = self._step(Fed(tokens, parents, keep, states=rows(self._states, before)))
+        self._states = torch.cat([self._states, states])
+        return logits, Seen()
+
+    def _step(self, fed: Fed) -> tuple[Tensor, Tensor]:
+        """Logits (keep, V) and the layer's states (n, d) at a tree's last nodes, captured where that can be."""
+        if self._capture and not self._graphs and not self.length:
+            self._graphs = lend(self._body, self._capture, self, lambda: Cache(layers=[FixedLayer()]))
+            self._cache = next(growing(self._graphs.cache))
+        if self._graphs and (found := self._graphs.run(self._compute, fed)):
+            logits, states = found
+            return logits, states
+        assert fed.states is not None
+        states = self._through(fed.tokens, fed.states, fed.parents)
+        return self._read_off(states[-fed.keep :]), states
+
+    def _compute(self, shape: Shape, given: Given) -> tuple[Tensor, Tensor]:
+        assert given.states is not None
+        mask = additive(given.sees, given.states.dtype)
+        states = self._layer(given.ids, given.states, given.positions[None], mask)
+        return self._read_off(states[-shape.keep :]), states
+
+    def _through(self, tokens: Sequence[int] | Tensor, states: Tensor, parents: Sequence[int]) -> Tensor:
         """The layer's states (n, d), as the next step takes them, at a tree's last nodes; its first ones are cached."""
-        mask, positions = place(self.length + len(tokens) - len(parents), parents, len(tokens))
-        ids = torch.tensor(tokens, device=states.device)
+        mask, positions = place(self.length + len(tokens) - len(parents), parents, len(tokens), states.device)
+        return self._layer(send(tokens, states.device), states, positions, mask.to(states.dtype))
+
+    def _layer(self, ids: Tensor, states: Tensor, positions: Tensor, mask: Tensor) -> Tensor:
         body = self._body
-        angles = body.angles(states[None], positions.to(states.device))
+        angles = body.angles(states[None], positions)
         queries, keys, values, carried = body.project(self._embedding[ids].float()[None], states[None], angles)
         keys, values = self._cache.update(keys, values)
-        return body.finish(carried, body.attention.attend(queries, keys, values, mask.to(states)))[0]
+        return body.finish(carried, body.attention.attend(queries, keys, values, mask))[0]
 
     def _read_off(self, states: Tensor) -> Tensor:
         logits: Tensor = self._readout(self._body.say(states))
@@ -143,24 +172,28 @@ class Rollout:
         self._cache.crop(length - self.length)
 
     def close(self) -> None:
+        if self._graphs:
+            give_back(self._body, self._graphs)
+            self._graphs = None
         self._cache = GrowingLayer()
         self._heard = torch.empty(0, self._body.reads)
         self._states = torch.empty(0)
 
 
-def place(base: int, parents: Sequence[int], count: int) -> tuple[Tensor, Tensor]:
+def place(base: int, parents: Sequence[int], count: int, device: torch.device) -> tuple[Tensor, Tensor]:
     """Mask (count, base + n), to be added, and positions (1, count) of a tree's last nodes behind `base` pairs."""
     total = len(parents)
     if tuple(parents) == chain(total):
-        sees = torch.ones(total, total, dtype=torch.bool).tril()
+        sees = torch.ones(total, total, dtype=torch.bool, device=device).tril()[total - count :]
     else:
-        sees = torch.eye(total, dtype=torch.bool)
+        above = torch.eye(total, dtype=torch.bool)
         for node, parent in enumerate(parents):
             if parent != ROOT:
-                sees[node] |= sees[parent]
-    mask = torch.zeros(count, base + total)
-    mask[:, base:].masked_fill_(~sees[total - count :], -torch.inf)
-    return mask, torch.tensor([[base + depth - 1 for depth in depths(parents)[total - count :]]])
+                above[node] |= above[parent]
+        sees = send(above[total - count :].long().flatten().tolist(), device).view(count, total) > 0
+    mask = torch.zeros(count, base + total, device=device)
+    mask[:, base:].masked_fill_(~sees, -torch.inf)
+    return mask, send([base + depth - 1 for depth in depths(parents)[total - count :]], device)[None]
 
 
 class RolloutDrafter(ModelDrafter):
@@ -186,7 +219,7 @@ class RolloutDrafter(ModelDrafter):
         self._accuracies = tuple(map(tuple, accuracies))
         self._began = False
 
-    def propose(self, context: Sequence[int], gamma: int, draws: Draws) -> Proposal:
+    def propose(self, context: Sequence[int], gamma: int, draws: Draws) -> Proposal | Pending:
         return self._grow(context, gamma) if self._tree else super().propose(context, gamma, draws)
 
     def _begin(self, context: Sequence[int]) -> Tensor:
@@ -241,7 +274,7 @@ class RolloutDrafter(ModelDrafter):
                 self._model.feed(outcome.context[1:-1], keep=1)
         else:
             self._model.roll_back(self._committed)
-            self._model.hear(hidden[[0, *(node + 1 for node in outcome.path)]])
+            self._model.hear(rows(hidden, [0, *(node + 1 for node in outcome.path)]))
         self._committed, self._fed = self._model.length, 0
 
 
@@ -316,7 +349,9 @@ def rollout_drafter(
     if tree and static and not accuracies:
         raise ValueError(f"the head {name} knows no accuracies of its guesses: a static tree needs them")
     body, readout = placed(head, model, make)
-    drafter = model_drafter(Rollout(model, body, readout), setup, 1 if tree else int(options["width"]), RolloutDrafter)
+    width = 1 if tree else int(options["width"])
+    rollout = Rollout(model, body, readout, setup.target.capture)
+    drafter = model_drafter(rollout, setup, width, RolloutDrafter, defer=True)
     drafter.prepare(layers(head), tree, int(options.get("top_k", 1)), accuracies)
     # Keys and values of one layer.
     drafter.kv_bytes_per_token = 2 * body.attention.k_proj.out_features * torch.float32.itemsize

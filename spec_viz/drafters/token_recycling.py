@@ -7,6 +7,7 @@ away: rejected drafts teach as much as kept ones. The published code starts from
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from heapq import heappop, heappush
 from typing import Any
@@ -24,6 +25,7 @@ RANKS = 8
 # with the 80 of the paper's static tree (8, 21, 25, 15, 8, 3 by depth), which is too dear for a CPU.
 COSTS = (4, 13, 15, 17, 19, 20, 20, 20)
 DEEPEST = 6
+MEMORY = "token_recycling"
 
 
 @cache
@@ -40,17 +42,33 @@ def shape(nodes: int, depth: int) -> tuple[tuple[int, int], ...]:
     return tuple(found)
 
 
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What is kept of a matrix of so many rows between runs: those that are known, a few hundred of fifty thousand."""
+
+    vocabulary: int
+    tokens: Tensor  # (n,)
+    rows: Tensor  # (n, 8), int32
+
+    def matrix(self) -> Tensor:
+        """The matrix again, (V, 8)."""
+        matrix = torch.zeros(self.vocabulary, self.rows.shape[1], dtype=torch.int32)
+        matrix[self.tokens] = self.rows
+        return matrix
+
+
 class TokenRecycling(Stateless):
     """Fills the static tree from the matrix (V, 8), int32; a token that was never seen has a row of zeros.
 
     After the prefill only the last row's logits are shown, so a run begins with one token known, and the tree grows
-    with the rounds; the matrix outlives the run where the visitor's memory keeps it.
+    with the rounds; what is known outlives the run in the visitor's memory.
     """
 
     needs = Needs(logits=True)
 
-    def __init__(self, matrix: Tensor, nodes: int, ends: frozenset[int]) -> None:
+    def __init__(self, matrix: Tensor, nodes: int, ends: frozenset[int], memory: dict[str, Any] | None = None) -> None:
         self._matrix = matrix
+        self._memory = {} if memory is None else memory
         self._nodes = nodes
         self._ends = ends
         # The tokens of the pass to come, by row; nothing before the prefill.
@@ -90,15 +108,20 @@ class TokenRecycling(Stateless):
         # In a round without a draft the pass is this token alone.
         self._rows = [outcome.context[-1]]
 
+    def close(self) -> None:
+        tokens = self._matrix.any(dim=1).nonzero().flatten()
+        self._memory[MEMORY] = Kept(len(self._matrix), tokens, self._matrix[tokens])
+
 
 def build(setup: Setup, options: Mapping[str, Any]) -> Drafter:
-    """Token recycling on the matrix in the visitor's memory, or on an empty one."""
+    """Token recycling on what the visitor's memory holds, or on an empty matrix."""
     vocabulary = int(setup.target.model.config.vocab_size)
-    matrix = setup.memory.get("token_recycling")
-    if matrix is None or len(matrix) != vocabulary:
+    kept = setup.memory.get(MEMORY)
+    if kept is None or kept.vocabulary != vocabulary:
         matrix = torch.zeros(vocabulary, min(RANKS, vocabulary), dtype=torch.int32)
-        setup.memory["token_recycling"] = matrix
-    return TokenRecycling(matrix, int(options["nodes"]), setup.ends)
+    else:
+        matrix = kept.matrix()
+    return TokenRecycling(matrix, int(options["nodes"]), setup.ends, setup.memory)
 
 
 FAMILY = Family(

@@ -24,7 +24,7 @@ from spec_viz.drafters.early_exit import SharedDrafter
 from spec_viz.drafters.model import model_drafter
 from spec_viz.drafters.registry import BY_MODEL, WIDTH, Anatomy, Family, Knob, Setup
 from spec_viz.engine.cache import crop, kv_bytes_per_token
-from spec_viz.engine.proposal import NOTHING, Drafter, Needs, Outcome, Seen, chain
+from spec_viz.engine.proposal import Drafter, Outcome, chain
 from spec_viz.engine.target import CachedModel
 
 
@@ -35,7 +35,7 @@ class Window(CachedModel):
     """
 
     def __init__(self, target: CachedModel, sinks: int, window: int) -> None:
-        super().__init__(target.model)
+        super().__init__(target.model, capture=target.capture)
         self._target = target
         self._sinks = sinks
         self._window = window
@@ -58,6 +58,7 @@ class Window(CachedModel):
         begin = max(whole - self._window, 0)
         end = min(self._sinks, begin)
         crop(self._cache, 0)
+        self._lent()
         for layer in range(self.model.config.num_hidden_layers):
             keys, values = self._target.entries(layer)
             for part in (slice(end), slice(begin, whole)):
@@ -69,20 +70,16 @@ class Window(CachedModel):
         """Keep what was read, and none of the drafts."""
         crop(self._cache, self._read)
 
-    @torch.inference_mode()
-    def feed(self, tokens: Sequence[int], keep: int) -> Tensor:
-        return self.feed_tree(tokens, chain(len(tokens)), keep)[0]
+    def _shift(self) -> int:
+        return self._left_out
 
-    @torch.inference_mode()
-    def feed_tree(
-        self, tokens: Sequence[int], parents: Sequence[int], keep: int, needs: Needs = NOTHING
-    ) -> tuple[Tensor, Seen]:
+    def _where(self, tokens: Sequence[int] | Tensor, parents: Sequence[int]) -> dict[str, Any]:
         mask, positions = self._place(self.held + len(tokens) - len(parents), parents, len(tokens))
         where = {"position_ids": positions + self._left_out}
         # A lone token that sees every entry needs no mask, and the kernel without one is faster.
         if len(tokens) > 1 or tuple(parents) != chain(len(parents)):
             where["attention_mask"] = mask
-        return self._pass(tokens, keep, needs, **where)
+        return where
 
 
 class WindowDrafter(SharedDrafter):
@@ -109,7 +106,7 @@ class WindowDrafter(SharedDrafter):
 def build(setup: Setup, options: Mapping[str, Any]) -> Drafter:
     """The target over its first and its last entries as drafter."""
     view = Window(setup.target, int(options["sinks"]), int(options["window"]))
-    drafter = model_drafter(view, setup, int(options["width"]), WindowDrafter)
+    drafter = model_drafter(view, setup, int(options["width"]), WindowDrafter, defer=True)
     drafter.look_through(view)
     return drafter
 

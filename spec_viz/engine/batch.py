@@ -87,7 +87,7 @@ def passes(
     """The loop itself; `rounds` of decode.py, side by side."""
     rows = Rows(target.model, size)
     waiting = deque(
-        Seat(number, Decoding(asked.drafter, list(asked.prompt), asked.settings, target.context_limit, target.now))
+        Seat(number, Decoding(asked.drafter, list(asked.prompt), asked.settings, target.context_limit, target.mark))
         for number, asked in enumerate(requests)
     )
     seats: list[Seat] = []
@@ -116,7 +116,9 @@ def _prefill(rows: Rows, seat: Seat) -> dict[int, Round]:
 def _verify(rows: Rows, seats: Sequence[Seat], now: Callable[[], float], schedule: Schedule) -> dict[int, Round]:
     """A round for every request: each drafts, one pass over all rows, each is judged and rolls its own row back."""
     runs, most = [seat.run for seat in seats], schedule.most(len(seats))
-    drafts = [_chain(run.propose(rows.lengths[row], most)) for row, run in enumerate(runs)]
+    for row, run in enumerate(runs):
+        run.propose(rows.lengths[row], most)
+    drafts = [_chain(run.read()) for run in runs]
     began = now()
     answers = rows.verify(
         [(run.context[-1], *draft.tokens) for run, draft in zip(runs, drafts, strict=True)],

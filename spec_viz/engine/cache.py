@@ -12,6 +12,8 @@ from typing import Any
 from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
 
+from spec_viz.engine.device import send
+
 ROOM = 256
 
 
@@ -66,10 +68,10 @@ class GrowingLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
 
     def gather(self, start: int, path: Sequence[int]) -> None:
         """Move the entries at `start + i`, for i in the path, to `start` and behind."""
-        rows = [start + step for step in path]
+        rows = send([start + step for step in path], self.keys.device)
         for states in (self.keys, self.values):
-            # Indexing copies, so that no entry is overwritten before it has moved.
-            states[:, :, start : start + len(rows)] = states[:, :, rows]
+            # Selecting copies, so that no entry is overwritten before it has moved.
+            states[:, :, start : start + len(rows)] = states.index_select(2, rows)
 
     def crop(self, tokens_to_remove: int) -> None:
         """Forget the last entries; transformers passes their number as a negative count."""
@@ -104,8 +106,22 @@ def new_cache() -> Cache:
 
 
 def kv_bytes_per_token(model: Any, layers: int | None = None) -> int:
-    """Bytes one token occupies in a full-attention KV cache of `layers` layers (the model's own number by default)."""
-    config = model.config
-    heads = config.num_key_value_heads or config.num_attention_heads
-    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    return int(2 * (layers or config.num_hidden_layers) * heads * head_dim * model.dtype.itemsize)
+    """Bytes one token occupies in a full-length KV cache of `layers` layers (the model's own number by default)."""
+    return kv_numbers_per_token(model.config, layers) * int(model.dtype.itemsize)
+
+
+def kv_numbers_per_token(config: Any, layers: int | None = None) -> int:
+    """How many numbers a token's keys and values are, by a model's configuration alone."""
+    return sum(
+        2 * (own.num_key_value_heads or own.num_attention_heads) * _head_dim(own)
+        for own in (config.per_layer_config[layer] for layer in range(layers or writing_layers(config)))
+    )
+
+
+def _head_dim(config: Any) -> int:
+    return int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
+
+
+def writing_layers(config: Any) -> int:
+    """The layers that write keys and values; behind them some models have layers that read those of earlier ones."""
+    return int(config.num_hidden_layers - getattr(config, "num_kv_shared_layers", 0))

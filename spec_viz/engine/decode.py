@@ -7,13 +7,14 @@ What a round does beside the target's pass is `Decoding`, which a batch shares (
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from torch import Tensor
 
+from spec_viz.engine.device import Instant, bring
 from spec_viz.engine.draws import Draws
 from spec_viz.engine.length import Drafted, Fixed, Length
-from spec_viz.engine.proposal import Drafter, Outcome, Proposal, Seen
+from spec_viz.engine.proposal import Drafter, Outcome, Pending, Proposal, Seen
 from spec_viz.engine.record import Stopwatch, record
 from spec_viz.engine.rules import RULES, Verdict, check_fit
 from spec_viz.engine.target import CachedModel
@@ -56,7 +57,7 @@ def rounds(
     target: CachedModel, drafter: Drafter, context: list[int], settings: Settings, stop: Callable[[], bool]
 ) -> Iterator[Round | Finish]:
     """The loop itself. `context` holds the committed ids and grows; the target's cache holds one entry less."""
-    run = Decoding(drafter, context, settings, target.context_limit, target.now)
+    run = Decoding(drafter, context, settings, target.context_limit, target.mark)
     while (finish := run.finished(stop)) is None:
         proposal = run.propose(target.length)
         if run.number:
@@ -84,7 +85,7 @@ class Decoding:
         context: list[int],
         settings: Settings,
         context_limit: int,
-        clock: Callable[[], float],
+        clock: Callable[[], Instant],
     ) -> None:
         self.drafter = drafter
         self.context = context
@@ -104,7 +105,7 @@ class Decoding:
             return "length" if self._end == self._goal else "context"
         return "stopped" if stop() else None
 
-    def propose(self, cached: int, most: int | None = None) -> Proposal:
+    def propose(self, cached: int, most: int | None = None) -> Proposal | Pending:
         """Begin a round: what the drafter says, nothing in the prefill; at most `most` deep where that is given."""
         self.begun = len(self.context)
         self.watch = Stopwatch(self._clock)
@@ -115,22 +116,57 @@ class Decoding:
         self.watch.lap("propose")
         return self._proposal
 
-    def _draft(self, most: int | None) -> Proposal:
+    def read(self) -> Proposal:
+        """The round's proposal with its tokens known; `judge` does it by itself, in the same wait as for the logits."""
+        if isinstance(self._proposal, Pending):
+            self._bring(None)
+        assert isinstance(self._proposal, Proposal)
+        return self._proposal
+
+    def _bring(self, logits: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+        """Wait for the device once and bring what it found to the processor: the draft, logits and laws (n + 1, V).
+
+        These are (n + 1)·V to (4n + 2)·V floats a round. Judged there, a rule is the same code on every device and
+        gives the same verdict on the same numbers. What is here already stays as it is; the law is left to the
+        processor where it hangs on the tokens.
+        """
+        draft, warp = self._proposal, self._settings.warp
+        away = logits is not None and logits.device.type != "cpu"
+        early = None
+        if logits is not None and away and warp.temperature > 0 and warp.repetition_penalty == 1.0:
+            early = warp.law(logits, ())
+        waiting = draft.tokens if isinstance(draft, Pending) else None
+        logits, early, q, q_raw, tokens = bring(logits, early, draft.q, draft.q_raw, waiting)
+        if isinstance(draft, Pending):
+            assert tokens is not None
+            # What stands behind an end of text was drafted because nobody had looked.
+            self._proposal = draft.read(tokens.tolist(), q, q_raw).cut_after(self._settings.ends)
+        elif q is not draft.q or q_raw is not draft.q_raw:
+            self._proposal = replace(draft, q=q, q_raw=q_raw)
+        rows = len(self._proposal) + 1
+        return (None if logits is None else logits[:rows]), (None if early is None else early[:rows])
+
+    def _draft(self, most: int | None) -> Proposal | Pending:
         settings = self._settings
         gamma = settings.gamma if most is None else min(settings.gamma, most)
         gamma = settings.length.gamma(min(gamma, self._end - self.begun - 1)) if self.number else 0
         if not gamma:
             return Proposal()
-        return self.drafter.propose(self.context, gamma, self._draws).cut_after(settings.ends)
+        draft = self.drafter.propose(self.context, gamma, self._draws)
+        return draft if isinstance(draft, Pending) else draft.cut_after(settings.ends)
 
     def judge(self, logits: Tensor, cached: int) -> Verdict:
         """The rule's verdict on logits (n + 1, V); what it keeps is committed, with the target's own token behind it.
 
         No bonus follows an accepted end of text.
         """
-        proposal, self._logits = self._proposal, logits
         self._peak = (cached, self.drafter.cache_length)
-        self._p = self._settings.warp.law(logits, self.context, proposal.tokens, proposal.parents)
+        found, law = self._bring(logits)
+        assert found is not None
+        proposal, self._logits = self.read(), found
+        if law is None:
+            law = self._settings.warp.law(found, self.context, proposal.tokens, proposal.parents)
+        self._p = law
         self._verdict = verdict = self._judge(self._p, proposal, self._draws)
         kept = [proposal.tokens[node] for node in verdict.path]
         self._ended = bool(kept) and kept[-1] in self._settings.ends
@@ -143,7 +179,7 @@ class Decoding:
         verdict, ms = self._verdict, self.watch.ms
         self.drafter.observe(Outcome(verdict.path, self.context, seen))
         if self.number:
-            depth = max(self._proposal.depths, default=0)
+            depth = max(self.read().depths, default=0)
             self._settings.length.observe(Drafted(depth, verdict.accepted, ms["propose"], ms["verify"]))
         self.watch.lap("rollback")
         after = (cached, self.drafter.cache_length)
@@ -152,7 +188,7 @@ class Decoding:
             self.number - 1,
             self._logits,
             self._p,
-            self._proposal,
+            self.read(),
             verdict,
             self._ended,
             self.watch,

@@ -64,3 +64,11 @@ def pick(law: Tensor, u: float) -> int:
     index = int(torch.searchsorted(cumulative, u * float(cumulative[-1]), right=True))
     # Rounding can place the quantile behind the last token that has any mass.
     return index if index < len(law) else int(law.nonzero()[-1])
+
+
+def pick_there(law: Tensor, u: float) -> Tensor:
+    """The token (1,) that `pick` finds, left on the law's device."""
+    cumulative = law.to(torch.float64).cumsum(0)
+    index = torch.searchsorted(cumulative, u * cumulative[-1:], right=True)
+    places = torch.arange(len(law), device=law.device)
+    return torch.minimum(index, places.where(law > 0, -1).max())

@@ -110,6 +110,29 @@ class Proposal:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A chain whose tokens (n,) still lie on the device, because nobody has waited for them; else as `Proposal`."""
+
+    tokens: Tensor
+    drawn: Drawn
+    q: Tensor | None
+    q_raw: Tensor
+    why: tuple[dict[str, Any] | None, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def is_chain(self) -> bool:
+        """It is never a tree: which nodes a tree has follows from its tokens."""
+        return True
+
+    def read(self, tokens: Sequence[int], q: Tensor | None, q_raw: Tensor | None) -> Proposal:
+        """The proposal, now that its numbers are on the processor."""
+        return Proposal(tuple(tokens), self.drawn, q, q_raw, self.why)
+
+
 def chain(count: int) -> tuple[int, ...]:
     """The parents of a chain of `count` tokens."""
     return tuple(range(ROOT, count - 1))
@@ -176,7 +199,7 @@ class Drafter(Protocol):
     def cache_length(self) -> int | None:
         """Entries in the drafter's own KV cache; None when it has none."""
 
-    def propose(self, context: Sequence[int], gamma: int, draws: Draws) -> Proposal:
+    def propose(self, context: Sequence[int], gamma: int, draws: Draws) -> Proposal | Pending:
         """Draft at most gamma tokens deep after the committed ids."""
 
     def observe(self, outcome: Outcome) -> None:

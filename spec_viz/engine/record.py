@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 import torch
 from torch import Tensor
 
+from spec_viz.engine.device import Instant
 from spec_viz.engine.proposal import ROOT, Proposal
 from spec_viz.engine.rules import Judged, Verdict
 from spec_viz.engine.trace import Emitted, Kv, Ms, Node, Round, Top
@@ -18,21 +19,27 @@ DIGITS = 6
 class Stopwatch:
     """Milliseconds of each part of a round, on the clock it is given."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: Callable[[], Instant]) -> None:
         self._clock = clock
         self._last = clock()
-        self.ms: dict[str, float] = {}
+        self._laps: dict[str, tuple[Instant, Instant]] = {}
+        self._booked: dict[str, float] = {}
 
     def lap(self, part: str) -> None:
         """Book the time since the last lap under `part`."""
         now = self._clock()
-        self.ms[part] = (now - self._last) * 1000
+        self._laps[part] = self._last, now
         self._last = now
 
     def book(self, part: str, ms: float) -> None:
         """Book a time that was measured elsewhere under `part`; what has passed since the last lap belongs to none."""
-        self.ms[part] = ms
+        self._booked[part] = ms
         self._last = self._clock()
+
+    @property
+    def ms(self) -> dict[str, float]:
+        """What was booked so far; subtracted only now, because a device tells a time once it has come to it."""
+        return {part: (end - begin) * 1000 for part, (begin, end) in self._laps.items()} | self._booked
 
 
 def record(

@@ -15,6 +15,7 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 
 from spec_viz.engine.cache import crop, growing, new_cache
 from spec_viz.engine.proposal import NOTHING, Needs, Seen
+from spec_viz.engine.target import has_window
 
 # Keys and values have room in steps of this many tokens.
 ROOM = 64
@@ -87,12 +88,14 @@ class Rows:
     """Texts side by side in a Llama-like causal LM: prompts are read one by one, then all rows are fed at once.
 
     Row i's first `lengths[i]` entries count. A new row stands behind the others; ValueError for a model that does
-    something to its logits behind the head.
+    something to its logits behind the head, or has layers that see only the last tokens.
     """
 
     def __init__(self, model: Any, batch: int) -> None:
         if getattr(model.config, "final_logit_softcapping", None):
             raise ValueError("a batch reads logits off the head, and this model caps them behind it")
+        if has_window(model.config):
+            raise ValueError("a batch masks by length alone, and this model has layers with a window")
         self.model = model
         self.batch = batch
         self.lengths: list[int] = []

@@ -16,7 +16,7 @@ from scipy.optimize import brentq
 from torch import Tensor
 
 from spec_viz.engine.draws import Draws, pick
-from spec_viz.engine.proposal import ROOT, Drawn, Proposal
+from spec_viz.engine.proposal import ROOT, Drawn, Pending, Proposal
 from spec_viz.engine.trace import Status
 
 # Below this mass p and q are equal but for rounding, and the residual would be noise (algorithms §1.5).
@@ -227,7 +227,7 @@ class Rule:
     lossless: bool = True
     strength: tuple[float, float, float] | None = None
 
-    def fits(self, proposal: Proposal) -> bool:
+    def fits(self, proposal: Proposal | Pending) -> bool:
         """Whether the rule keeps the target's law for such a proposal; an empty one fits every rule."""
         if not len(proposal):
             return True
@@ -262,7 +262,7 @@ RULES: dict[str, Rule] = {
 }
 
 
-def check_fit(name: str, proposal: Proposal) -> None:
+def check_fit(name: str, proposal: Proposal | Pending) -> None:
     """Refuse a rule that would not keep the target's law for drafts that came about this way."""
     if not RULES[name].fits(proposal):
         shape = "a chain" if proposal.is_chain else "a tree"

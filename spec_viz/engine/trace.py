@@ -9,12 +9,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
+from itertools import islice
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError, with_config
 
 SCHEMA = "specviz.trace/1"
 MAX_BYTES = 4_000_000
+# No line of a trace that says anything is shorter than forty bytes.
+MAX_LINES = MAX_BYTES // 40
 MAX_GAMMA = 1000
 
 Origin = Literal["live", "recorded", "server"]
@@ -255,11 +258,13 @@ def _line(body: dict[str, Any]) -> str:
 # ---------------------------------------------------------------- reading
 
 
-def loads(text: str) -> tuple[Trace, ...]:
-    """Read a trace or a bundle; raise `TraceError` naming the field when anything is wrong with it."""
-    if len(text.encode("utf-8", "surrogatepass")) > MAX_BYTES:
-        raise TraceError("file", f"larger than {MAX_BYTES // 1_000_000} MB")
-    traces = tuple(_read(_parsed(text)))
+def loads(text: str, most: int | None = None) -> tuple[Trace, ...]:
+    """Read a trace or a bundle, of at most so many; raise `TraceError` naming the field when anything is wrong."""
+    if len(text.encode("utf-8", "surrogatepass")) > MAX_BYTES or text.count("\n") > MAX_LINES:
+        raise TraceError("file", f"larger than {MAX_BYTES // 1_000_000} MB, or of more than {MAX_LINES:,} lines")
+    traces = tuple(islice(_read(_parsed(text)), most and most + 1))
+    if most and len(traces) > most:
+        raise TraceError("line 1, run", f"the file holds more than {most} runs")
     if not traces:
         raise TraceError("line 1", "the file is empty")
     return traces
@@ -327,16 +332,21 @@ def _check_round(round_: Round, number: int, where: str) -> None:
         raise TraceError(f"{where}, round", f"expected {number}, found {round_.round}")
     depths = {-1: 0}
     accepted = {-1}
+    taken: set[int] = set()
     for index, node in enumerate(round_.nodes):
         place = f"{where}, nodes.{index}"
         if node.parent not in depths:
             raise TraceError(f"{place}.parent", f"{node.parent} is not an earlier node")
         if node.depth != depths[node.parent] + 1:
             raise TraceError(f"{place}.depth", f"{node.depth} under a parent of depth {depths[node.parent]}")
+        if node.depth > MAX_GAMMA:
+            # As above.
+            raise TraceError(f"{place}.depth", f"{node.depth} is more than {MAX_GAMMA}")
         if node.status == "accepted":
             if node.id is None:
                 raise TraceError(f"{place}.id", "an accepted draft is part of the text, so it has an id")
-            if node.parent not in accepted or any(round_.nodes[i].depth == node.depth for i in accepted if i >= 0):
+            if node.parent not in accepted or node.depth in taken:
                 raise TraceError(f"{place}.status", "the accepted nodes are not one path")
             accepted.add(index)
+            taken.add(node.depth)
         depths[index] = node.depth

@@ -16,6 +16,8 @@ from spec_viz.engine.proposal import ROOT, chain
 
 # A full sort of 49,152 logits costs 14 ms for five rows, a top-1024 two; the nucleus rarely needs more.
 NUCLEUS_GUESS = 1024
+# Below it logits ÷ temperature may be no float32. The law is that of the limit: all on the largest logits, ties alike.
+COLD = 1e-30
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,10 @@ class Warp:
             logits = self._penalised(logits, prefix, drafts, chain(len(drafts)) if parents is None else parents)
         if self.temperature == 0:
             return torch.nn.functional.one_hot(logits.argmax(-1), logits.shape[-1]).to(logits.dtype)
-        logits = logits / self.temperature
+        if self.temperature < COLD:
+            logits = (logits - logits.amax(-1, keepdim=True)) / torch.finfo(logits.dtype).tiny
+        else:
+            logits = logits / self.temperature
         if 0 < self.top_k < logits.shape[-1]:
             floor = logits.topk(self.top_k).values[:, -1:]
             logits = logits.masked_fill(logits < floor, -torch.inf)
@@ -74,7 +79,8 @@ class Warp:
 def _nucleus(law: Tensor, top_p: float) -> Tensor:
     """Keep the smallest set of most probable tokens whose mass reaches top_p, renormalised."""
     size = law.shape[-1]
-    count = min(NUCLEUS_GUESS, size)
+    # A device sorts faster than the program could ask it whether the guess was enough.
+    count = size if law.is_cuda else min(NUCLEUS_GUESS, size)
     values, ids = law.topk(count)
     if count < size and bool((values.sum(-1) < top_p).any()):
         values, ids = law.sort(-1, descending=True)

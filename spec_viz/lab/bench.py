@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 
+from spec_viz.engine.device import wait
 from spec_viz.lab.metrics import percentiles, summarise
 from spec_viz.lab.run import Request, Run, check, conditions, encode_prompt, end_tokens, start
 from spec_viz.models.catalogue import DRAFT
@@ -132,6 +133,9 @@ def measure(
 ) -> dict[str, Any]:
     """Time every method on every question `repeats` times, in alternating order; a `specviz.result/1` record.
 
+    Before that each answers the first question untimed: what it sets up on first use (threads, kernels, the passes that
+    a GPU captures) is no part of its speed.
+
     `peers` are others' methods by name: `transformers_peers`, `server_peers`. Ends early, with what was timed, once
     `stop` says so; `keep` gets the record however it ends, even where a method fails.
     """
@@ -158,6 +162,9 @@ def measure(
         "finish": "stopped",
     }
     try:
+        for method in methods.values():
+            if questions and not stop():
+                method(questions[0])
         for timing in _timings(methods, progress(questions), repeats, stop):
             record["timings"].append(asdict(timing))
         record["finish"] = "stopped" if stop() else "done"
@@ -183,13 +190,14 @@ def _timings(
 
 def transformers_peers(loaded: Loaded, drafters: Sequence[str], gamma: int, tokens: int) -> dict[str, Method]:
     """Transformers' generate on the stock layers: plain, and its counterparts of those drafters of ours it has."""
-    stock = load(loaded.entry.name, packed=False)
+    # Where nothing is packed ours is stock already, and a device has no room to spare for a second one.
+    stock = load(loaded.entry.name, loaded.device, False, loaded.dtype) if loaded.packed else loaded
     lookup = {"prompt_lookup_num_tokens": gamma, "max_matching_ngram_size": 3}
     peers: dict[str, Method] = {"transformers · plain": partial(_theirs, stock, tokens, {})}
     if "prompt_lookup" in drafters:
         peers["transformers · prompt_lookup"] = partial(_theirs, stock, tokens, lookup)
     if "draft_model" in drafters:
-        peers["transformers · assisted"] = partial(_theirs, stock, tokens, _assisted(gamma))
+        peers["transformers · assisted"] = partial(_theirs, stock, tokens, _assisted(gamma, loaded))
     return peers
 
 
@@ -227,8 +235,10 @@ def _ours(loaded: Loaded, drafter: str, gamma: int, tokens: int, question: Quest
     request = Request(question.prompt, drafter=drafter, gamma=gamma, max_new_tokens=tokens, chat=question.chat)
     run = start(loaded, request)
     first = next(run.parts)
+    wait(loaded.device)
     began = time.perf_counter()
     rest = list(run.parts)
+    wait(loaded.device)
     seconds = time.perf_counter() - began
     trace = Run(run.header, iter([first, *rest])).collect()
     summary = summarise(trace)
@@ -265,10 +275,10 @@ class _FirstToken:
         """Nothing is buffered."""
 
 
-def _assisted(gamma: int) -> dict[str, Any]:
+def _assisted(gamma: int, target: Loaded) -> dict[str, Any]:
     """Transformers' own assisted generation by the same draft model, made to draft as many tokens a round as ours."""
     fetch(DRAFT)
-    assistant = load(DRAFT, packed=False).model
+    assistant = load(DRAFT, target.device, packed=False).model
     told = assistant.generation_config
     told.num_assistant_tokens, told.num_assistant_tokens_schedule = gamma, "constant"
     told.assistant_confidence_threshold = 0.0
@@ -284,8 +294,12 @@ def _theirs(loaded: Loaded, tokens: int, options: dict[str, Any], question: Ques
         max_new_tokens=tokens,
         do_sample=False,
         streamer=streamer,
+        # Theirs as it comes: a growing cache, and nothing compiled.
+        cache_implementation=None,
+        disable_compile=True,
         **options,
     )
+    wait(loaded.device)
     # Their prompt lookup drafts before the first pass, so several tokens can come at once: none of those is timed.
     seconds, output = time.perf_counter() - streamer.at, tuple(out[0, ids.shape[1] :].tolist())
     return Measured(seconds, len(output) - streamer.count, output)
@@ -395,7 +409,7 @@ def conditions_line(result: dict[str, Any]) -> str:
     told = result["conditions"]
     versions = ", ".join(f"{name} {version}" for name, version in told["versions"].items())
     return (
-        f"{told['device_name']}, {told['threads']} threads, {told['dtype']}, batch 1, greedy, γ = {told['gamma']}, "
+        f"{told['device_name']}, threads: {told['threads']}, {told['dtype']}, batch 1, greedy, γ = {told['gamma']}, "
         f"{told['max_new_tokens']} tokens, {told['questions']} prompts × {told['repeats']}; "
         f"medians over prompts, by position all rounds together; {versions}; "
         f"{told['created']}"

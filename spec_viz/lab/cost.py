@@ -10,6 +10,7 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from spec_viz.engine.cache import kv_bytes_per_token
 from spec_viz.engine.target import CachedModel
 from spec_viz.lab.bench import SCHEMA
 from spec_viz.lab.metrics import summarise
@@ -50,6 +51,7 @@ def measure(
         for n in list(pairs)[:: 1 if repeat % 2 == 0 else -1]:
             pairs[n].append((_pass(target, tokens[:1]), _pass(target, tokens[:n])))
     target.close()
+    seconds = {n: statistics.median(ms for _, ms in pair) / 1000 for n, pair in pairs.items()}
     return {
         "schema": SCHEMA,
         "kind": "cost",
@@ -65,16 +67,47 @@ def measure(
             {
                 "n": n,
                 **_spread("ratio", [many / one for one, many in pair]),
-                "ms": statistics.median(ms for _, ms in pair),
+                "ms": 1000 * seconds[n],
             }
             for n, pair in pairs.items()
         ],
+        "roofline": roofline(loaded, context, seconds),
         "drafters": {
             name: _drafter_cost(
                 loaded, Request(prompt, name, options, max_new_tokens=DRAFTED_TOKENS, chat=False), repeats
             )
             for name, options in drafters.items()
         },
+    }
+
+
+def roofline(loaded: Loaded, context: int, seconds: Mapping[int, float]) -> dict[str, float] | None:
+    """How far this device was brought, from the seconds of passes over n tokens (Williams et al. 2009, Roofline).
+
+    A pass reads every matrix once and `context` entries of the cache, B bytes; a token costs F = 2 · (parameters in
+    matrices) + 4 · context · (numbers in a layer's queries, all layers together) operations. β = B / t(1) is what
+    reading reached, π = max n·F / t(n) what arithmetic reached, and n* = π/β · B/F is where a pass turns from the one
+    to the other: at n* tokens arithmetic at π takes as long as reading at β. Both are lower bounds of what the device
+    can do. None for a mixture of experts, whose tokens read different weights.
+    """
+    config = loaded.model.config.get_text_config(decoder=True)
+    if getattr(config, "num_experts", None) or getattr(config, "num_local_experts", None):
+        return None
+    # The embedding is looked up, not multiplied with, unless it is the output matrix too.
+    looked_up = 0 if config.tie_word_embeddings else config.vocab_size * config.hidden_size
+    matrices = loaded.weight_bytes // loaded.dtype.itemsize - looked_up
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    queries = config.num_hidden_layers * config.num_attention_heads * head_dim
+    read = matrices * loaded.dtype.itemsize + context * kv_bytes_per_token(loaded.model)
+    flops = 2 * matrices + 4 * context * queries
+    bandwidth = read / seconds[1]
+    arithmetic = max(n * flops / took for n, took in seconds.items())
+    return {
+        "bytes_per_pass": read,
+        "flops_per_token": flops,
+        "bytes_per_second": bandwidth,
+        "flops_per_second": arithmetic,
+        "knee": arithmetic / bandwidth * read / flops,
     }
 
 

@@ -18,6 +18,7 @@ import torch
 from spec_viz.drafters.registry import Family, Opened, OptionError, Setup, families
 from spec_viz.engine.cache import kv_bytes_per_token
 from spec_viz.engine.decode import Settings, decode
+from spec_viz.engine.graphs import room_for
 from spec_viz.engine.length import LENGTHS
 from spec_viz.engine.proposal import Drafter
 from spec_viz.engine.rules import RULES, Rule
@@ -25,7 +26,7 @@ from spec_viz.engine.target import CachedModel
 from spec_viz.engine.text import Vocabulary, clean
 from spec_viz.engine.trace import Finish, Round, Trace
 from spec_viz.engine.warp import Warp
-from spec_viz.models.catalogue import CATALOGUE
+from spec_viz.models.catalogue import BUILT_LIKE_LLAMA, CATALOGUE, DEFAULT, Entry
 from spec_viz.models.load import Loaded, load_any
 from spec_viz.models.published import open_head
 from spec_viz.models.weights import WeightsError, fetch
@@ -79,8 +80,11 @@ _RANGES: dict[str, tuple[type, float, float]] = {
 }
 
 
-def check(request: Request) -> tuple[Request, Family]:
-    """The request with every value checked and the options completed, and its drafter; RequestError otherwise."""
+def check(request: Request, target: Entry = CATALOGUE[DEFAULT]) -> tuple[Request, Family]:
+    """The request with every value checked and the options completed, and its drafter; RequestError otherwise.
+
+    A draft model that is not named is the target's partner.
+    """
     if not isinstance(request.prompt, str) or not request.prompt.strip():
         raise RequestError("error.empty_prompt")
     numbers: dict[str, Any] = {}
@@ -93,10 +97,14 @@ def check(request: Request) -> tuple[Request, Family]:
     family = families().get(request.drafter) if isinstance(request.drafter, str) else None
     if family is None:
         raise RequestError("error.unknown_drafter", name=str(request.drafter)[:40])
+    if family.name in BUILT_LIKE_LLAMA and family.name not in target.drafters:
+        raise RequestError("error.drafter_target", drafter=family.name, target=target.title)
     try:
         options = family.options(request.options)
     except ValueError as error:
         raise _unfit(error) from None
+    if options.get("model") == "" and target.partner:
+        options["model"] = target.partner
     rule = request.rule or family.default_rule(options)
     if rule not in family.rules:
         raise RequestError(
@@ -171,7 +179,7 @@ def start(
 
 def prepare(loaded: Loaded, request: Request, memory: dict[str, Any] | None = None) -> Prepared:
     """Check a request and build what it needs: the target's cache, the drafter, the prompt's ids; see `start`."""
-    request, family = check(request)
+    request, family = check(request, loaded.entry)
     vocabulary = vocabulary_of(loaded.tokenizer)
     prompt = encode_prompt(loaded, request)
     warp = Warp(request.temperature, request.top_k, request.top_p, request.repetition_penalty)
@@ -206,11 +214,17 @@ def prepare(loaded: Loaded, request: Request, memory: dict[str, Any] | None = No
     header = Trace(
         run=uuid.uuid4().hex[:12],
         origin="live",
-        meta=_meta(loaded, request, drafter),
+        meta=_meta(loaded, request, drafter) | _room(target, len(prompt) + request.max_new_tokens),
         prompt=tuple(prompt),
         tokens=vocabulary.table(prompt),
     )
     return Prepared(target, drafter, prompt, settings, header)
+
+
+def _room(target: CachedModel, longest: int) -> dict[str, Any]:
+    """How many entries a fixed cache will have room for, known before the run; elsewhere a cache grows as it needs."""
+    entries = room_for(min(longest, target.context_limit))
+    return {"kv_room": {"target": entries}} if target.capture else {}
 
 
 def _labelled(parts: Iterator[Round | Finish], vocabulary: Vocabulary, seen: set[int]) -> Iterator[Round | Finish]:
@@ -230,7 +244,10 @@ def encode_prompt(loaded: Loaded, request: Request) -> list[int]:
         raise RequestError("error.empty_prompt")
     if request.chat and loaded.tokenizer.chat_template:
         messages = [{"role": "user", "content": text}]
-        text = loaded.tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+        # Qwen3's template would have it think first; those that know of no thinking leave the setting unread.
+        text = loaded.tokenizer.apply_chat_template(
+            messages, add_generation_prompt=True, tokenize=False, enable_thinking=False
+        )
         return list(loaded.tokenizer.encode(text, add_special_tokens=False))
     return list(loaded.tokenizer.encode(text))
 

@@ -20,6 +20,8 @@ WITHOUT_A_MODEL = (
     "window",
     "scripted",
 )
+# These look into the target's layers, or run some of them: that is known of models built like Llama.
+BUILT_LIKE_LLAMA = ("pld_plus", "early_exit", "layer_skip", "window")
 # These run on heads that were trained for the default target.
 TRAINED = ("bigram", "draft_model", "eagle3", "eagle", "mtp", "medusa", "pard", "kv_sharing", "dflash", "dspark")
 
@@ -166,6 +168,16 @@ _ENTRIES = (
         tokenizer="llama3",
         writes=("en",),
     ),
+    Entry(
+        name="gemma-4-e2b",
+        title="Gemma 4 E2B (text)",
+        parameters=4_630_000_000,
+        licence="Apache-2.0",
+        source=Source("hub", "google/gemma-4-E2B-it", 10_250_000_000),
+        tokenizer="gemma4",
+        writes=("en", "vi"),
+        drafters=tuple(name for name in WITHOUT_A_MODEL if name not in BUILT_LIKE_LLAMA),
+    ),
 )
 
 CATALOGUE: dict[str, Entry] = {entry.name: entry for entry in _ENTRIES}
@@ -205,6 +217,30 @@ _HEADS = (
         source=Source("hub", "deepseek-ai/dspark_qwen3_8b_block7", 4_740_000_000),
     ),
     PublishedHead(
+        name="eagle3-qwen3-4b",
+        title="EAGLE-3 for Qwen3-4B (AngelSlim)",
+        method="eagle3",
+        target="qwen3-4b",
+        parameters=218_000_000,
+        source=Source("hub", "AngelSlim/Qwen3-4B_eagle3", 437_000_000),
+    ),
+    PublishedHead(
+        name="eagle3-qwen3-8b",
+        title="EAGLE-3 for Qwen3-8B (Red Hat AI)",
+        method="eagle3",
+        target="qwen3-8b",
+        parameters=1_022_000_000,
+        source=Source("hub", "RedHatAI/Qwen3-8B-speculator.eagle3", 2_040_000_000),
+    ),
+    PublishedHead(
+        name="eagle3-llama-3.1-8b",
+        title="EAGLE-3 for Llama-3.1-8B-Instruct (SafeAILab)",
+        method="eagle3",
+        target="llama-3.1-8b",
+        parameters=425_000_000,
+        source=Source("hub", "yuhuili/EAGLE3-LLaMA3.1-Instruct-8B", 850_000_000),
+    ),
+    PublishedHead(
         name="eagle-llama-3.1-8b",
         title="EAGLE-1 for Llama-3.1-8B-Instruct (SafeAILab)",
         method="eagle",
@@ -219,6 +255,14 @@ _HEADS = (
         target="llama-3.1-8b",
         parameters=1_236_000_000,
         source=Source("hub", "amd/PARD-Llama-3.2-1B", 2_470_000_000),
+    ),
+    PublishedHead(
+        name="assistant-gemma-4-e2b",
+        title="The assistant of Gemma 4 E2B (Google)",
+        method="kv_sharing",
+        target="gemma-4-e2b",
+        parameters=76_000_000,
+        source=Source("hub", "google/gemma-4-E2B-it-assistant", 151_000_000),
     ),
 )
 

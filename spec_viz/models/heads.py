@@ -55,7 +55,8 @@ def _config(place: Path) -> dict[str, Any]:
     return config
 
 
-@lru_cache(maxsize=8)
+# More than there are: what is read again is also placed again, which takes a second.
+@lru_cache(maxsize=16)
 def _read(place: Path, _written: int) -> Head:
     stored = load_file(place / WEIGHTS)
     tensors = {

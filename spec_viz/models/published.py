@@ -19,14 +19,16 @@ from spec_viz.models.catalogue import PublishedHead, published_head
 from spec_viz.models.heads import check_head, read_head
 from spec_viz.models.load import Loaded
 from spec_viz.models.published_blocks import read_dflash, read_dspark
-from spec_viz.models.published_features import read_eagle, read_mtp
-from spec_viz.models.published_models import read_pard
+from spec_viz.models.published_features import read_eagle, read_eagle3, read_mtp
+from spec_viz.models.published_models import read_assistant, read_pard
 from spec_viz.models.weights import WeightsError
 
 READERS: Mapping[str, Callable[[Path, Any], Head]] = {
     "dflash": read_dflash,
     "dspark": read_dspark,
     "eagle": read_eagle,
+    "eagle3": read_eagle3,
+    "kv_sharing": read_assistant,
     "mtp": read_mtp,
     "pard": read_pard,
 }

@@ -4,23 +4,21 @@ A PARD checkpoint (AMD-AGI/PARD) is an ordinary Llama whose config names the tok
 `pard_token`; it reads and writes through tables of its own, and runs here as any PARD head does. `write_pard` gives a
 head of ours that layout.
 
-Gemma 4's assistant is built otherwise than ours (normed queries, sliding layers, scaled layers, an output matrix that
-may be sorted into centroids), and asks two layers of a Gemma 4 target. It is run by transformers' own class, beside
-what such a target shows; our engine's cache keeps full attention only, so that target is not one of ours.
+Gemma 4's assistant is a model of transformers' own, which asks the cache of a Gemma 4 target; `drafters.assistant` runs
+it.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import save_file
-from torch import Tensor
 from transformers import Gemma4AssistantForCausalLM, LlamaForCausalLM
 
+from spec_viz.drafters.assistant import ASSISTANT
 from spec_viz.drafters.head import Head, embedding_rows, output_rows
 from spec_viz.drafters.readout import OWN_ROWS, weights_of
 
@@ -85,29 +83,18 @@ def write_pard(head: Head, model: Any, mask_token: int, folder: Path) -> None:
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
 
-class Gemma4Assistant:
-    """Gemma 4's assistant as its authors wrote it for transformers, stepped as our `Borrower` steps ours."""
-
-    def __init__(self, folder: Path) -> None:
-        model: Any = Gemma4AssistantForCausalLM.from_pretrained(folder, local_files_only=True)
-        self.model = model.eval()
-
-    @torch.inference_mode()
-    def draft(
-        self, target: Any, text: Tensor, hidden: Tensor, entries: Mapping[str, tuple[Tensor, Tensor]], count: int
-    ) -> Tensor:
-        """Logits (count, V) of the next tokens, each behind the best guess for the one before.
-
-        The text is (1, L) ids, `hidden` (1, 1, d) the target's last state at the token before its last, `entries` by
-        layer type the keys and values of the text but its last token. The assistant is greedy: its drafts are one-hot,
-        and a rule that takes these logits for q would bend the target's law (algorithms §14).
-        """
-        token, position = text[:, -1:], torch.tensor([[text.shape[1] - 1]], device=text.device)
-        logits: list[Tensor] = []
-        for _ in range(count):
-            # Gemma's own embedding module scales what it looks up.
-            read = torch.cat([target.get_input_embeddings()(token), hidden], -1)
-            out = self.model(inputs_embeds=read, position_ids=position, shared_kv_states=dict(entries))
-            token, hidden = out.logits.argmax(-1), out.last_hidden_state
-            logits.append(out.logits[0, -1])
-        return torch.stack(logits)
+def read_assistant(folder: Path, model: Any) -> Head:
+    """Gemma 4's assistant as a head for a Gemma 4 target; ValueError where it is none, or for another target."""
+    config: dict[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    if config.get("model_type") != "gemma4_assistant":
+        raise ValueError(f"{folder} holds no assistant of Gemma 4.")
+    target = model.config
+    if target.model_type != "gemma4_text" or config["backbone_hidden_size"] != target.hidden_size:
+        raise ValueError(f"{folder} assists a Gemma 4 target of width {config['backbone_hidden_size']}.")
+    read: Any = Gemma4AssistantForCausalLM.from_pretrained(
+        folder, dtype=torch.float32, use_safetensors=True, local_files_only=True
+    )
+    if read.vocab_size != len(embedding_rows(model)):
+        raise ValueError(f"{folder} knows {read.vocab_size} ids and the target {len(embedding_rows(model))}.")
+    tensors = {name: tensor.detach() for name, tensor in read.state_dict().items() if name != OWN_ROWS}
+    return Head("kv_sharing", {"method": "kv_sharing", ASSISTANT: read.config.to_dict()}, tensors)

@@ -116,6 +116,11 @@ def find(name: str) -> Entry:
     return CATALOGUE[name]
 
 
+def chosen_target() -> str:
+    """The target that `SPECVIZ_TARGET` names, the default where it is not set; WeightsError lists the known ones."""
+    return find(os.environ.get("SPECVIZ_TARGET", "").strip() or DEFAULT).name
+
+
 # ---------------------------------------------------------------- one at a time, all or nothing
 
 

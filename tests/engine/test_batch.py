@@ -15,7 +15,7 @@ from spec_viz.engine.batch import Asked, Pass, decode_batch
 from spec_viz.engine.decode import Settings, decode
 from spec_viz.engine.draws import Draws
 from spec_viz.engine.length import LENGTHS
-from spec_viz.engine.proposal import Drafter, Drawn, Needs, Outcome, Proposal
+from spec_viz.engine.proposal import Drafter, Drawn, Needs, Outcome, Pending, Proposal
 from spec_viz.engine.rows import Rows
 from spec_viz.engine.schedule import ByBatchSize, Goodput, Load, Schedule, Unlimited
 from spec_viz.engine.target import CachedModel
@@ -179,7 +179,7 @@ class Listener(Stateless):
         self.needs = needs
         self.heard: list[tuple[tuple[int, ...], list[int], Tensor | None, dict[int, Tensor]]] = []
 
-    def propose(self, context: Sequence[int], gamma: int, draws: Draws) -> Proposal:
+    def propose(self, context: Sequence[int], gamma: int, draws: Draws) -> Proposal | Pending:
         return self._inner.propose(context, gamma, draws)
 
     def observe(self, outcome: Outcome) -> None:

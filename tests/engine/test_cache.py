@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaConfig
 from transformers.cache_utils import DynamicCache
 
-from spec_viz.engine.cache import ROOM, GrowingLayer, kv_bytes_per_token, new_cache
+from spec_viz.engine.cache import ROOM, GrowingLayer, kv_bytes_per_token, kv_numbers_per_token, new_cache
 from spec_viz.engine.proposal import Proposal
 from spec_viz.engine.target import CachedModel
 from tests.engine.tiny import LAYERS, direct, model, prompts
@@ -94,16 +94,7 @@ def test_bytes_per_token_are_those_the_dynamic_cache_holds() -> None:
     assert kv_bytes_per_token(model(), layers=1) == held // len(TOKENS) // LAYERS
 
 
-def test_bytes_per_token_of_the_default_target_s_shape() -> None:
-    config = LlamaConfig(
-        vocab_size=8,
-        hidden_size=576,
-        intermediate_size=8,
-        num_hidden_layers=1,
-        num_attention_heads=9,
-        num_key_value_heads=3,
-    )
-    model_: Any = LlamaForCausalLM(config)
-    model_.to(torch.bfloat16)
-    # algorithms §12: 2 · 30 · 3 · 64 values a token, 23 KB in two bytes each.
-    assert kv_bytes_per_token(model_, layers=30) == 2 * 30 * 3 * 64 * 2
+def test_numbers_per_token_of_the_default_target_s_shape() -> None:
+    config = LlamaConfig(hidden_size=576, num_hidden_layers=30, num_attention_heads=9, num_key_value_heads=3)
+    # algorithms §12: 23 KB in two bytes each.
+    assert kv_numbers_per_token(config) == 2 * 30 * 3 * 64

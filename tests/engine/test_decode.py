@@ -13,7 +13,7 @@ from spec_viz.drafters.none import NoDrafter, Stateless
 from spec_viz.drafters.scripted import Scripted
 from spec_viz.engine.decode import Settings, decode
 from spec_viz.engine.draws import Draws
-from spec_viz.engine.proposal import NOTHING, Drafter, Outcome, Proposal
+from spec_viz.engine.proposal import NOTHING, Drafter, Outcome, Pending, Proposal
 from spec_viz.engine.target import CachedModel
 from spec_viz.engine.trace import Finish, Round
 from spec_viz.engine.warp import Warp
@@ -228,7 +228,7 @@ class Forgetful:
     def cache_length(self) -> int | None:
         return self._inner.cache_length
 
-    def propose(self, context: Sequence[int], gamma: int, draws: Draws) -> Proposal:
+    def propose(self, context: Sequence[int], gamma: int, draws: Draws) -> Proposal | Pending:
         known = self._inner.cache_length or 0
         return self._inner.propose([*context[:known], context[-1]], gamma, draws)
 

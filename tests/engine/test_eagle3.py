@@ -78,11 +78,11 @@ def test_every_law_is_that_of_a_plain_pass(body: Eagle3, rule: str, options: dic
 
 
 def test_positions_go_by_depth_and_nodes_see_their_ancestors() -> None:
-    mask, positions = place(5, (ROOT, ROOT, 0, 2, 1), 3)
+    mask, positions = place(5, (ROOT, ROOT, 0, 2, 1), 3, torch.device("cpu"))
     assert positions.tolist() == [[6, 7, 6]]
     sees = (mask == 0).int().tolist()
     assert sees == [[1] * 5 + [1, 0, 1, 0, 0], [1] * 5 + [1, 0, 1, 1, 0], [1] * 5 + [0, 1, 0, 0, 1]]
-    mask, positions = place(2, (ROOT, 0, 1), 3)
+    mask, positions = place(2, (ROOT, 0, 1), 3, torch.device("cpu"))
     assert positions.tolist() == [[2, 3, 4]]
     assert (mask == 0).int().tolist() == [[1, 1, 1, 0, 0], [1, 1, 1, 1, 0], [1, 1, 1, 1, 1]]
 

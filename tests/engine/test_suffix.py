@@ -290,6 +290,7 @@ def test_proposals_keep_to_gamma_and_to_the_nodes_allowed(
     memory: dict[str, Any] = {"suffix": [tuple(before)]}
     made = heard(text[:1], text, memory, mode=mode, nodes=nodes, factor=8, offset=8, min_percent=0)
     proposal = made.propose(text, gamma, DRAWS)
+    assert isinstance(proposal, Proposal)
     assert max(proposal.depths, default=0) <= gamma
     assert len(proposal) <= (gamma if mode == "path" else nodes)
     assert len(proposal.why) == len(proposal)

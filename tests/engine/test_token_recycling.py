@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spec_viz.drafters.registry import Setup
-from spec_viz.drafters.token_recycling import COSTS, DEEPEST, FAMILY, RANKS, TokenRecycling, shape
+from spec_viz.drafters.token_recycling import COSTS, DEEPEST, FAMILY, RANKS, Kept, TokenRecycling, shape
 from spec_viz.engine.draws import Draws
 from spec_viz.engine.proposal import ROOT, Drafter, Outcome, Proposal, Seen, depths
 from spec_viz.engine.target import CachedModel
@@ -176,17 +176,27 @@ def test_the_matrix_outlives_the_run_in_the_visitor_s_memory() -> None:
     memory: dict[str, Any] = {}
     prompt = prompts(1)[0]
     first = run(prompt, drafter(memory))
-    assert memory["token_recycling"].dtype == torch.int32
-    assert memory["token_recycling"].shape == (VOCABULARY, RANKS)
+    kept = memory["token_recycling"]
+    assert kept.rows.dtype == torch.int32
+    assert kept.matrix().shape == (VOCABULARY, RANKS)
     second = run(prompt, drafter(memory))
     assert second.output == first.output == run(prompt, drafter()).output
     assert len(second.rounds) < len(first.rounds)
 
 
 def test_a_memory_of_another_vocabulary_is_not_used() -> None:
-    memory: dict[str, Any] = {"token_recycling": torch.ones(5, RANKS, dtype=torch.int32)}
-    drafter(memory)
-    assert not memory["token_recycling"].any()
+    other = Kept(5, torch.arange(5), torch.ones(5, RANKS, dtype=torch.int32))
+    made = drafter({"token_recycling": other})
+    assert made.propose([3, 1], 4, DRAWS).tokens == ()
+
+
+def test_only_what_is_known_is_kept_between_runs() -> None:
+    memory: dict[str, Any] = {}
+    learnt = matrix({1: [2, 3], 7: [4]})
+    TokenRecycling(learnt, 4, frozenset(), memory).close()
+    kept = memory["token_recycling"]
+    assert kept.tokens.tolist() == [1, 7]
+    assert torch.equal(kept.matrix(), learnt)
 
 
 def test_the_matrix_holds_the_target_s_own_best_in_order() -> None:
@@ -194,7 +204,7 @@ def test_the_matrix_holds_the_target_s_own_best_in_order() -> None:
     memory: dict[str, Any] = {}
     run(prompt, drafter(memory), max_new_tokens=1)
     best = direct(prompt)[-1].topk(RANKS).indices
-    assert memory["token_recycling"][prompt[-1]].tolist() == best.tolist()
+    assert memory["token_recycling"].matrix()[prompt[-1]].tolist() == best.tolist()
 
 
 @pytest.mark.parametrize("gamma", [1, 4, 7])

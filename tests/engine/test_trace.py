@@ -295,11 +295,18 @@ def test_a_line_that_is_no_object_of_ours_is_refused_with_its_number(line: str) 
 
 def test_a_file_over_four_megabytes_is_refused_before_it_is_read() -> None:
     text = dumps(sample())
-    assert loads(text + "\n" * (format_.MAX_BYTES - len(text.encode())))
+    room = format_.MAX_BYTES - len(text.encode())
+    assert loads(text.replace("{", "{" + " " * room, 1))
     with pytest.raises(TraceError, match=r"file: larger than 4 MB"):
-        loads(text + "\n" * (format_.MAX_BYTES - len(text.encode()) + 1))
-    with pytest.raises(TraceError, match=r"file: larger than 4 MB"):
-        loads("ế" * (format_.MAX_BYTES // 3 + 1))
+        loads(text.replace("{", "{" + " " * (room + 1), 1))
+
+
+def test_a_file_of_more_lines_than_a_trace_can_have_is_refused_before_it_is_read() -> None:
+    text = dumps(sample())
+    room = format_.MAX_LINES - text.count("\n")
+    assert loads(text + "\n" * room)
+    with pytest.raises(TraceError, match=r"of more than 100,000 lines"):
+        loads(text + "\n" * (room + 1))
 
 
 JSON = st.recursive(

@@ -110,6 +110,18 @@ def test_temperature_zero_puts_everything_on_the_penalised_argmax() -> None:
     assert Warp(repetition_penalty=1.5).law(logits, [0], [1]).tolist() == [[0, 1, 0], [1, 0, 0]]
 
 
+@pytest.mark.parametrize("temperature", [5e-324, 1.084e-177, 1e-45, 1e-40, 1.2e-38, 1e-36, 1e-31, 1e-30, 1e-29, 1e-10])
+@pytest.mark.parametrize("more", [{}, {"top_k": 2}, {"top_p": 0.5}, {"repetition_penalty": 1.3}])
+def test_a_temperature_however_small_has_a_law(temperature: float, more: dict[str, Any]) -> None:
+    logits = torch.tensor([[3.0, -900.0, 2.999, 0.0], [-5.0, -4.0, -4.5, -1e4], [0.0, 0.0, -1.0, -2.0]])
+    law = Warp(temperature, **more).law(logits, [1], [1, 3])
+    assert torch.isfinite(law).all()
+    assert law.sum(-1).tolist() == pytest.approx([1, 1, 1])
+    assert law[0].tolist() == [1, 0, 0, 0]
+    # Two that are equal share, but where a nucleus of half the mass keeps one.
+    assert sorted(law[2].tolist(), reverse=True) in ([0.5, 0.5, 0, 0], [1, 0, 0, 0])
+
+
 def test_a_token_seen_twice_is_penalised_once_and_a_negative_logit_is_multiplied() -> None:
     logits = torch.tensor([[4.0, -1.0, 0.5]])
     warp = Warp(1.0, repetition_penalty=2.0)

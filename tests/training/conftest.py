@@ -9,6 +9,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from spec_viz.models.catalogue import Entry, Source
 from spec_viz.models.load import Loaded
+from spec_viz.training import lesson
 from tests.engine.vocabularies import byte_level
 
 # Several ids end a text, so that some answers end by themselves after some thirty tokens.
@@ -21,6 +22,12 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture
+def in_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Marks are computed in float32 on every processor, to be held against a recomputation digit by digit."""
+    monkeypatch.setattr(lesson, "quick_dtype", lambda: torch.float32)
 
 
 @pytest.fixture(scope="session")

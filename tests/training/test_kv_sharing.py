@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from spec_viz.drafters.head import Head
-from spec_viz.drafters.kv_sharing import Borrower, make
+from spec_viz.drafters.kv_sharing import Asker, make
 from spec_viz.engine.target import CachedModel
 from spec_viz.training.features import fused_layers
 from spec_viz.training.kv_sharing import KvSharingLearner, asking_config
@@ -50,7 +50,7 @@ def test_the_learner_s_law_at_an_anchor_is_the_drafter_s_there(monkeypatch: pyte
     for row, place, position in anchors():
         live = CachedModel(model)
         live.feed(batch.ids[row, : position + 1].tolist(), keep=1)
-        borrower = Borrower(live, LAYER, *modules)
+        borrower = Asker(live, LAYER, *modules)
         borrower.hear(batch.last[row, position : position + 1])
         behind = batch.ids[row, position + 1 :].tolist()
         logits = [borrower.feed(behind[:1], keep=1)[0]]

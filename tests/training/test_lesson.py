@@ -74,6 +74,7 @@ def test_a_slot_reads_the_target_s_state_one_before_its_token() -> None:
                     assert torch.equal(lesson.states[row, place + slot], batch.last[row, anchor + 1 + slot])
 
 
+@pytest.mark.usefixtures("in_full")
 def test_the_loss_and_its_gradient_are_those_of_the_plain_cross_entropy() -> None:
     batch, words = make_batch(), vocabulary()
     output = torch.randn(len(words.ids), D, generator=torch.Generator().manual_seed(1))
@@ -130,6 +131,7 @@ def _row(batch: Batch, row: int) -> Batch:
     return Batch(**few, **long, tasks=batch.tasks[part])
 
 
+@pytest.mark.usefixtures("in_full")
 def test_eagle_s_marks_are_those_of_drafting_by_hand() -> None:
     """Each anchor alone: true pairs up to it, then its own states; full attention over both, nothing cached."""
     learner = learners()["eagle3"].eval()

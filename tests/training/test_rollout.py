@@ -57,6 +57,7 @@ def drafted(name: str, modules: Any, batch: Any, row: int, position: int, steps:
     return [row_logits.softmax(-1)[vocabulary().ids] for row_logits in logits[:steps]]
 
 
+@pytest.mark.usefixtures("in_full")
 @pytest.mark.parametrize("name", NAMES)
 def test_the_learner_s_law_at_an_anchor_is_the_drafter_s_there(name: str) -> None:
     made, batch = learner(name), make_batch()
@@ -96,6 +97,7 @@ def test_features_are_blurred_while_learning_and_never_else() -> None:
     assert float((off / spread).mean()) == pytest.approx(NOISE / 2, rel=0.05)
 
 
+@pytest.mark.usefixtures("in_full")
 def test_eagle_s_loss_is_cross_entropy_and_the_distance_from_the_true_state() -> None:
     made, batch = learner("eagle"), make_batch()
     lesson, output = prepare(batch, vocabulary(), SLOTS), tables()[1]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from functools import cache
+import gc
+import weakref
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,9 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+from spec_viz.content.files import ASSETS
+from spec_viz.drafters.head import Head
+from spec_viz.drafters.readout import placed
 from spec_viz.drafters.registry import families
 from spec_viz.lab.law_heads import open_head
 from spec_viz.lab.law_second import tiny_llama
@@ -156,3 +161,37 @@ def test_a_run_opens_the_head_of_its_own_target(folder: Path) -> None:
     assert sum(len(round_.path) for round_ in trace.decoding) > 0
     assert trace.meta["weight_bytes"] == {"target": 1234, "drafter": 8 * width}
     assert trace.meta["kv_bytes_per_token"]["drafter"] == 0
+
+
+# ---------------------------------------------------------------- what is kept of heads
+
+
+def test_a_head_that_is_no_longer_kept_takes_what_was_made_of_it_along() -> None:
+    model, head = tiny_llama(8, 1, 0), Head("h", {}, tensors())
+    made = placed(head, model, lambda head, _: torch.nn.Linear(1, len(head.tensors)))
+    # Not made twice.
+    assert placed(head, model, lambda *_: torch.nn.Linear(1, 1)) is made
+    kept = weakref.ref(made)
+    del head, made
+    gc.collect()
+    assert kept() is None
+
+
+def test_heads_read_by_turns_for_long_leave_none_behind(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More than are kept: the oldest go, with what was made of them."""
+    monkeypatch.setattr(heads, "_read", lru_cache(maxsize=3)(heads._read.__wrapped__))
+    names = [f"eagle3_{number}" for number in range(5)]
+    for name in names:
+        write_head(folder / name, CONFIG, tensors())
+    model, alive = tiny_llama(8, 1, 0), []
+    for name in names * 4:
+        made = placed(read_head(name, "tiny"), model, lambda head, _: torch.nn.Linear(1, len(head.tensors)))
+        alive.append(weakref.ref(made))
+    del made
+    gc.collect()
+    assert sum(each() is not None for each in alive) == 3
+
+
+def test_every_head_of_ours_is_kept_once_it_is_read() -> None:
+    ours = list(ASSETS.glob(f"heads/*/{heads.CONFIG}"))
+    assert heads._read.cache_parameters()["maxsize"] >= len(ours) > 0

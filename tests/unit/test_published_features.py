@@ -15,17 +15,18 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from transformers.modeling_layers import MtpModel
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRotaryEmbedding
 
-from spec_viz.drafters import eagle, mtp
+from spec_viz.drafters import eagle, eagle3, mtp
 from spec_viz.drafters.head import Head
 from spec_viz.drafters.registry import Setup
 from spec_viz.engine.draws import Draws
 from spec_viz.engine.proposal import Outcome, Seen
 from spec_viz.engine.target import CachedModel
 from spec_viz.engine.warp import Warp
-from spec_viz.models.published_features import read_eagle, read_mtp
+from spec_viz.models.published_features import read_eagle, read_eagle3, read_mtp
 from tests.engine import heads
 from tests.engine.tiny import generate, prompts
 from tests.engine.tiny import model as tiny_model
+from tests.unit import eagle3_heads
 
 V, D, INNER, DEPTH = 50, 32, 48, 2
 TEXT = [3, 9, 27, 5, 11, 30, 2, 14, 8]
@@ -161,6 +162,78 @@ def test_a_published_eagle_head_drafts_what_its_own_code_would(
         torch.testing.assert_close(law, theirs, atol=1e-5, rtol=1e-3)
         assert int(theirs.argmax()) == token
         states, path = torch.cat([states, out], 1), [*path, token]
+
+
+# ---------------------------------------------------------------- EAGLE-3
+
+
+@pytest.fixture(scope="module")
+def deep() -> Any:
+    """A target with layers enough to fuse: inputs of layers 2, 3 and 3 where none are numbered."""
+    torch.manual_seed(7)
+    made: Any = LlamaForCausalLM(LlamaConfig(**SIZES, num_hidden_layers=6, initializer_range=0.25))
+    return made.eval().requires_grad_(False)
+
+
+def published(layout: str, deep: Any) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    weights = eagle3_heads.tensors(layout, SIZES, deep.model.embed_tokens.weight)
+    return eagle3_heads.settings(layout, SIZES), weights
+
+
+@pytest.mark.parametrize(("layout", "binary"), [("safeailab", False), ("safeailab", True), ("speculators", False)])
+def test_a_published_eagle3_head_drafts_what_its_own_code_would(
+    tmp_path: Path, deep: Any, layout: str, binary: bool
+) -> None:
+    config, weights = published(layout, deep)
+    head = read_eagle3(eagle3_heads.write(tmp_path / "eagle3", config, weights, binary), deep)
+    layers = eagle3_heads.NUMBERED if layout == "speculators" else [2, 3, 3]
+    assert head.config["layers"] == layers
+    tokens, laws = drafted(eagle3.FAMILY, head, deep, TEXT, 3)
+    with torch.no_grad():
+        # A layer's input is the hidden state of its number: 0 is the embedding's.
+        shown = deep(torch.tensor([TEXT[:-1]]), output_hidden_states=True).hidden_states
+        states = torch.cat([shown[layer] for layer in layers], -1) @ weights["fc.weight"].T
+        path, ids = list[int](), range(0, V, 2)
+        for token, law in zip(tokens, laws, strict=True):
+            embedded = deep.model.embed_tokens(torch.tensor([[*TEXT[1:], *path]]))
+            out = eagle3_heads.by_hand(layout, SIZES, weights, embedded, states)[:, -1:]
+            theirs = eagle3_heads.law(SIZES, weights, out, ids)
+            torch.testing.assert_close(law, theirs, atol=1e-5, rtol=1e-3)
+            assert int(theirs.argmax()) == token
+            states, path = torch.cat([states, out], 1), [*path, token]
+
+
+def test_an_eagle3_head_without_a_draft_vocabulary_drafts_the_target_s(tmp_path: Path, deep: Any) -> None:
+    config, weights = published("safeailab", deep)
+    whole = {name: tensor for name, tensor in weights.items() if name not in ("d2t", "t2d", "lm_head.weight")}
+    head = read_eagle3(eagle3_heads.write(tmp_path / "tied", config, whole), deep)
+    assert head.draft_ids.tolist() == list(range(V))
+    _, laws = drafted(eagle3.FAMILY, head, deep, TEXT, 1)
+    assert int((laws > 0).sum()) == V
+
+
+@pytest.mark.parametrize(
+    ("changed", "added", "said"),
+    [
+        ({"norm_output": True}, {}, "asks for norm_output"),
+        ({"norm_before_fc": True}, {}, "asks for norm_before_fc"),
+        ({"hidden_size": 64}, {}, "for a target of width 64"),
+        ({"eagle_aux_hidden_state_layer_ids": [1, 3, 6]}, {}, "of a target that has 6"),
+        ({"eagle_aux_hidden_state_layer_ids": [1, 3]}, {}, r"has fc\.weight of shape"),
+        ({}, {"midlayer.self_attn.q_norm.weight": torch.ones(8)}, r"has midlayer\.self_attn\.q_norm\.weight"),
+        ({}, {"embed_tokens.weight": torch.ones(V, D)}, "an embedding of its own"),
+        ({}, {"d2t": torch.full((V // 2,), V)}, "to others than the target's"),
+        ({}, {"d2t": torch.zeros(7, dtype=torch.long)}, "output rows for 25 ids and maps 7"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else None,
+)
+def test_an_eagle3_head_that_is_built_otherwise_is_refused(
+    tmp_path: Path, deep: Any, changed: dict[str, Any], added: dict[str, Tensor], said: str
+) -> None:
+    config, weights = published("safeailab", deep)
+    folder = eagle3_heads.write(tmp_path / "other", config | changed, weights | added)
+    with pytest.raises(ValueError, match=said):
+        read_eagle3(folder, deep)
 
 
 # ---------------------------------------------------------------- MTP

@@ -19,8 +19,11 @@ from transformers import (
 )
 from transformers.generation.candidate_generator import SinglePositionMultiTokenCandidateGenerator
 
+from spec_viz.drafters.assistant import Assisted
+from spec_viz.drafters.assistant import make as make_assistant
 from spec_viz.drafters.pard import FAMILY, Slots, make
-from spec_viz.models.published_models import Gemma4Assistant, read_pard, write_pard
+from spec_viz.engine.target import CachedModel
+from spec_viz.models.published_models import read_assistant, read_pard, write_pard
 from tests.engine import heads
 from tests.engine.heads import run_with, texts
 from tests.engine.tiny import VOCABULARY, generate, model, prompts
@@ -150,12 +153,17 @@ def assistant(folder: Path, centroids: bool) -> Any:
 
 
 @pytest.mark.parametrize("centroids", [False, True])
+@pytest.mark.parametrize("length", [5, 30])
 @torch.inference_mode()
-def test_gemma_s_assistant_drafts_as_transformers_generates(tmp_path: Path, gemma: Any, centroids: bool) -> None:
+def test_gemma_s_assistant_drafts_as_transformers_generates(
+    tmp_path: Path, gemma: Any, centroids: bool, length: int
+) -> None:
+    """Within the window of 8 tokens and beyond it; the entries are those of our cache, which keeps all of them."""
     theirs = assistant(tmp_path, centroids)
     theirs.generation_config.num_assistant_tokens = COUNT
-    ids = torch.randint(1, 48, (1, 12), generator=torch.Generator().manual_seed(2))
-    out = gemma(ids, output_hidden_states=True, return_shared_kv_states=True, use_cache=True)
+    ids = torch.randint(1, 48, (1, length), generator=torch.Generator().manual_seed(2))
+    # Without a cache the target shows every entry.
+    out = gemma(ids, output_hidden_states=True, return_shared_kv_states=True, use_cache=False)
     text = torch.cat([ids, out.logits[:, -1:].argmax(-1)], 1)
     gemma.generation_config.max_length = 100
     generator: Any = SinglePositionMultiTokenCandidateGenerator(
@@ -163,8 +171,43 @@ def test_gemma_s_assistant_drafts_as_transformers_generates(tmp_path: Path, gemm
     )
     drafted, logits = generator.get_candidates(text, {}, out, is_first_iteration=False, n_last_matches=0)
     assert logits is not None
-    hidden = out.hidden_states[-1][:, -1:]
-    ours = Gemma4Assistant(tmp_path).draft(gemma, text, hidden, out.shared_kv_states, COUNT)
-    torch.testing.assert_close(ours, logits[0])
-    assert ours.argmax(-1).tolist() == drafted[0, text.shape[1] :].tolist()
-    assert len(set(drafted[0, text.shape[1] :].tolist())) > 1
+    target = CachedModel(gemma)
+    target.feed(ids[0].tolist(), keep=1)
+    ours = Assisted(target, make_assistant(read_assistant(tmp_path, gemma), gemma))
+    ours.hear(out.hidden_states[-1][0, -1:])
+    said, tokens = [ours.feed(text[0, -1:].tolist(), keep=1)], list[int]()
+    for node in range(COUNT - 1):
+        tokens.append(int(said[-1].argmax()))
+        said.append(ours.feed_tree(tokens[-1:], [at - 1 for at in range(node + 1)], keep=1)[0])
+    tokens.append(int(said[-1].argmax()))
+    torch.testing.assert_close(torch.cat(said), logits[0])
+    assert tokens == drafted[0, text.shape[1] :].tolist()
+    assert len({*tokens}) > 1
+
+
+@torch.inference_mode()
+def test_nodes_side_by_side_are_asked_for_as_one_by_one(tmp_path: Path, gemma: Any) -> None:
+    assistant(tmp_path, centroids=False)
+    target = CachedModel(gemma)
+    target.feed([7, 9, 11, 3], keep=1)
+    module = make_assistant(read_assistant(tmp_path, gemma), gemma)
+    state = torch.randn(1, 32, generator=torch.Generator().manual_seed(3))
+
+    def begun() -> Assisted:
+        made = Assisted(target, module)
+        made.hear(state)
+        made.feed([5], keep=1)
+        return made
+
+    together = begun().feed_tree([8, 30], [-1, -1], keep=2)[0]
+    for row, token in enumerate((8, 30)):
+        torch.testing.assert_close(together[row : row + 1], begun().feed_tree([token], [-1], keep=1)[0])
+
+
+def test_an_assistant_of_another_target_is_refused(tmp_path: Path, gemma: Any) -> None:
+    assistant(tmp_path, centroids=False)
+    with pytest.raises(ValueError, match="assists a Gemma 4 target of width 32"):
+        read_assistant(tmp_path, model())
+    checkpoint(tmp_path / "llama", VOCABULARY, tied=False)
+    with pytest.raises(ValueError, match="holds no assistant"):
+        read_assistant(tmp_path / "llama", gemma)

@@ -23,9 +23,9 @@ from spec_viz.lab.run import RequestError, start
 from spec_viz.lab.sweep import Cell, Choice, Experiment, Point, ResultError, Sweep, comparable, measure, read, validate
 from spec_viz.lab.sweep_rows import Estimate, conditions_line, forecast, rates, rows, series, stream
 from spec_viz.ui.experiments import MOST_POINTS, MOST_PROMPTS, conduct, declare, experiment
-from spec_viz.ui.room import Limits
+from spec_viz.ui.limits import Limits
 from spec_viz.ui.wording import words
-from tests.integration.rooms import Gate, last, notice, ready_room
+from tests.integration.rooms import Gate, by, last, notice, ready_room
 from tests.law.test_run import PROMPT, loaded
 
 QUESTIONS = (
@@ -698,7 +698,7 @@ def test_a_load_that_a_page_may_not_ask_for_gets_its_key(patch: dict[str, Any], 
 
 def test_the_room_sends_a_load_batch_by_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     room = ready_room(monkeypatch)
-    told = [line["sweep"] for line in last(room.serve({"nonce": "n", "sweep": LOAD}, "v")) if "sweep" in line]
+    told = [line["sweep"] for line in last(room.serve({"nonce": "n", "sweep": LOAD}, by("v"))) if "sweep" in line]
     begin, *points, end = told
     assert begin["of"] == len(points) == 2 * 3
     assert end["finish"] == "done"
@@ -708,7 +708,7 @@ def test_the_room_sends_a_load_batch_by_batch(monkeypatch: pytest.MonkeyPatch) -
     assert "error" not in seen
     assert seen["partial"] is None
     tree = {**LOAD, "drafters": ["token_recycling"], "gammas": [3], "max_new_tokens": 32}
-    assert notice(last(room.serve({"nonce": "n", "sweep": tree}, "v")))["key"] == "error.load_tree"
+    assert notice(last(room.serve({"nonce": "n", "sweep": tree}, by("v"))))["key"] == "error.load_tree"
 
 
 @pytest.mark.parametrize(
@@ -753,14 +753,14 @@ def test_prompt_sets_are_found() -> None:
 def test_the_room_sends_a_record_point_by_point(monkeypatch: pytest.MonkeyPatch) -> None:
     room = ready_room(monkeypatch)
     asked = {**ASKED, "questions": {"set": "own", "prompts": [["one", "rất đẹp rất"]]}}
-    told = [line["sweep"] for line in last(room.serve({"nonce": "n", "sweep": asked}, "v")) if "sweep" in line]
+    told = [line["sweep"] for line in last(room.serve({"nonce": "n", "sweep": asked}, by("v"))) if "sweep" in line]
     begin, *points, end = told
     assert begin["of"] == len(points) == 2
     assert end == {"finish": "done"}
     record = {**begin["begin"], "points": [each["point"] for each in points], "finish": "done"}
     assert "error" not in shown(record)
     assert len(room.line) == 0
-    assert notice(last(room.serve({"nonce": "n", "sweep": 3}, "v")))["key"] == "error.sweep_shape"
+    assert notice(last(room.serve({"nonce": "n", "sweep": 3}, by("v"))))["key"] == "error.sweep_shape"
 
 
 def test_stop_and_the_host_s_time_keep_what_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -769,7 +769,7 @@ def test_stop_and_the_host_s_time_keep_what_is_there(monkeypatch: pytest.MonkeyP
     texts = []
     with Gate() as gate:
         gate.pause = 0.05
-        for text in room.serve({"nonce": "mine", "sweep": asked}, "v"):
+        for text in room.serve({"nonce": "mine", "sweep": asked}, by("v")):
             texts.append(text)
             if '"point"' in text:
                 room.line.stop("mine")
@@ -777,7 +777,7 @@ def test_stop_and_the_host_s_time_keep_what_is_there(monkeypatch: pytest.MonkeyP
     assert end == {"finish": "stopped"}
     assert 0 < texts[-1].count('"point"') < 4
     late = ready_room(monkeypatch, Limits(seconds=0.0))
-    found = last(late.serve({"nonce": "n", "sweep": asked}, "v"))
+    found = last(late.serve({"nonce": "n", "sweep": asked}, by("v")))
     assert found[-2:] == [{"sweep": {"finish": "stopped"}}, found[-1]]
     assert notice(found)["key"] == "error.time_up"
 

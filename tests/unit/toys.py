@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import ssl
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -88,6 +90,11 @@ class Toy:
     def place(self) -> Place:
         return Gate("local").admit(self.address)
 
+    @property
+    def listed(self) -> Place:
+        """As one of the operator's list."""
+        return Gate("listed", (Place.of(self.address),)).admit(self.address)
+
     def asked(self, path: str) -> list[Any]:
         return [body for where, _, body in self.seen if where == path]
 
@@ -164,7 +171,7 @@ def vllm(
 
 
 @contextmanager
-def running(toy: Toy) -> Iterator[Toy]:
+def running(toy: Toy, tls: ssl.SSLContext | None = None) -> Iterator[Toy]:
     """The toy behind a port of this computer."""
 
     class Server(ThreadingHTTPServer):
@@ -173,7 +180,15 @@ def running(toy: Toy) -> Iterator[Toy]:
         block_on_close = False
         request_queue_size = 64
 
+        def handle_error(self, *asked: Any) -> None:
+            # Who does not trust its certificate hangs up.
+            if not isinstance(sys.exception(), ssl.SSLError):
+                super().handle_error(*asked)
+
     server = Server((LOCAL, 0), type("Told", (Handler,), {"toy": toy}))
+    if tls is not None:
+        # The greeting is the handler's thread's: who stalls keeps nobody else out.
+        server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
     toy.address = f"http://{LOCAL}:{server.server_port}"
