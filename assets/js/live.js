@@ -32,8 +32,10 @@ class Live {
   #upto = null; // how many of its rounds are shown; null: all
   #bundle = null;
   #ndjson = ''; // the traces on the board, when they are whole
+  #before = ''; // those that stood there when the run began
   #asked = 0; // counts questions to the server, so that only the last answer is shown
   #view = null;
+  #due = false; // numbers and charts are to be asked for when the server is back
 
   constructor(root, host) {
     this.#host = host;
@@ -176,13 +178,22 @@ class Live {
   // ------------------------------------------------------------ a run
 
   #start() {
-    const { state, words } = this.#host;
+    const { boot, state, words } = this.#host;
     this.#composer.alert('');
     if (!state.get('prompt').trim()) {
       this.#composer.alert(words.t('shell.prompt.empty'));
       this.#composer.focus();
       return;
     }
+    const letters = [...state.get('prompt')].length;
+    const limit = boot.limits.prompt_chars;
+    if (letters > limit) {
+      // The server says so too, but not before the run's turn has come.
+      this.#composer.alert(words.t('error.prompt_too_many_letters', { letters, limit }));
+      this.#composer.focus();
+      return;
+    }
+    this.#before = this.#ndjson;
     this.#ndjson = '';
     this.#asked += 1;
     this.#run = new Run(this.#host, this.#request(), {
@@ -252,9 +263,16 @@ class Live {
     if (notice) this.#composer.alert(words.t(notice.key, notice.args));
     else if (run.lost) this.#composer.alert(words.t('shell.lost'));
     this.#ndjson = run.ndjson;
+    // Nothing came of it: what stood on the board before stands there again.
+    if (run.bundle.traces.length === 0 && this.#before) {
+      this.#ndjson = this.#before;
+      this.#show(Bundle.of(this.#before));
+    }
+    this.#drawVerdict();
     this.#drawCompare();
     this.#drawState();
-    if (this.#trace) this.#ask();
+    if (run.lost || notice?.key === 'shell.lost') this.#waitForServer();
+    else if (this.#trace) this.#ask();
   }
 
   #import(text) {
@@ -277,6 +295,7 @@ class Live {
       });
       this.#setView(view);
       this.#drawState();
+      this.#board.bring();
     });
   }
 
@@ -378,6 +397,14 @@ class Live {
     this.#drawState();
   }
 
+  /** The server is away: what it was to compute is asked for when it is back. */
+  #waitForServer() {
+    this.#due = this.#trace !== null;
+    if (!this.#ready) return;
+    this.#ready = false;
+    this.#poll();
+  }
+
   /** Ask how the model is until it is ready. */
   async #poll() {
     const { server } = this.#host;
@@ -385,11 +412,15 @@ class Live {
       this.#server = answered(await server.state());
       this.#ready = this.#server.ready;
     } catch (error) {
-      console.error(error);
+      console.info('server:', error.message);
       this.#server = { key: 'shell.state.away', args: {} };
     }
     this.#drawState();
     if (!this.#ready) setTimeout(() => this.#poll(), POLL);
+    else if (this.#due) {
+      this.#due = false;
+      this.#ask();
+    }
   }
 }
 

@@ -3,32 +3,40 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
 import plotly
+from anyio import CapacityLimiter, to_thread
+from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import FileResponse
-from starlette.routing import Mount, Route
+from starlette.responses import FileResponse, Response
+from starlette.routing import Route
 from starlette.staticfiles import StaticFiles
 
 from spec_viz.content.files import ASSETS, LESSONS
 from spec_viz.engine.trace import MAX_BYTES, SCHEMA, TraceError
 from spec_viz.ui.boot import boot, script_tag
 from spec_viz.ui.classroom_route import class_routes, school_of
+from spec_viz.ui.door import Door
 from spec_viz.ui.experiments import experiment as experiment_of
 from spec_viz.ui.family import family_routes
 from spec_viz.ui.lab import is_whole
 from spec_viz.ui.lab import law as law_of
 from spec_viz.ui.lab import place as place_of
 from spec_viz.ui.lesson_route import lesson_routes
+from spec_viz.ui.limits import is_on
+from spec_viz.ui.listening import Listening
 from spec_viz.ui.room import Room, bundle_of
 from spec_viz.ui.serve import serve as serve_of
 from spec_viz.ui.serve_view import served as served_of
+from spec_viz.ui.settings import SHARE, set_port
+from spec_viz.ui.turnstile import Turnstile
 from spec_viz.ui.view import view as view_of
+from spec_viz.ui.visitor import visitor_of
 from spec_viz.ui.wording import words
 
 PLOTLY = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
@@ -43,43 +51,48 @@ app.then(module => module.mount({element, props, watch, server, trigger: (name, 
 """
 
 
+# Sent where Gradio's queue takes no run, and where it loses one.
+ON_REFUSAL = "() => { document.dispatchEvent(new Event('sv-refused')); }"
+
+QUEUE = 512
+REFUSALS = 8
+SPARE_THREADS = 8
+LOOKS = 8
+SESSIONS = 64
+
+
 def build(room: Room) -> gr.Blocks:
     """The page over an engine room."""
 
     def run(event: gr.EventData, request: gr.Request) -> Iterator[str]:
-        asked = event._data.get("request") if isinstance(event._data, dict) else None
-        yield from room.serve(asked if isinstance(asked, dict) else {}, request.session_hash or "")
+        sent = event._data if isinstance(event._data, dict) else {}
+        asked = sent.get("request")
+        host = request.client.host if request.client else None
+        visitor = visitor_of(host, sent.get("browser"), request.session_hash)
+        told = room.serve(asked if isinstance(asked, dict) else {}, visitor)
+        yield from room.listeners.heard(told, visitor.tab)
 
-    # Gradio hands a server function one argument, and calls it beside the queue: these are cheap.
-    def view(asked: Any) -> dict[str, Any]:
-        return shown(asked)
+    # Threads of their own: no number of look-ups takes those that carry runs.
+    looks = CapacityLimiter(LOOKS)
 
-    def drift(asked: Any) -> dict[str, Any]:
-        return drifted(asked)
+    # Gradio calls a server function by its name, with one argument, beside the queue.
+    def look_up(name: str, answer: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        async def looked_up(asked: Any) -> Any:
+            return await to_thread.run_sync(answer, asked, limiter=looks)
 
-    def place(asked: Any) -> dict[str, Any]:
-        return place_of(asked)
+        looked_up.__name__ = name
+        return looked_up
 
-    def law(asked: Any) -> dict[str, Any]:
-        return law_of(asked)
-
-    def experiment(asked: Any) -> dict[str, Any]:
-        return experiment_of(asked)
-
-    def serve(asked: Any) -> dict[str, Any]:
-        return serve_of(asked)
-
-    def served(asked: Any) -> dict[str, Any]:
-        return served_of(asked)
-
-    def state(_: Any) -> dict[str, Any]:
+    async def state(_: Any) -> dict[str, Any]:
         return room.state()
 
-    def stop(nonce: Any) -> None:
+    async def stop(nonce: Any) -> None:
         if isinstance(nonce, str):
             room.stop(nonce)
 
     page = gr.Blocks(title="SpecViz", analytics_enabled=False, fill_width=True)
+    # With it Gradio's script lays the hub's header over the page, and asks the hub and a font service for its parts.
+    page.space_id = None
     with page:
         board = gr.HTML(
             "",
@@ -87,21 +100,29 @@ def build(room: Room) -> gr.Blocks:
             js_on_load=ON_LOAD,
             apply_default_css=False,
             elem_id="specviz",
-            server_functions=[view, drift, place, law, experiment, serve, served, state, stop],
+            server_functions=[*(look_up(name, answer) for name, answer in LOOK_UPS.items()), state, stop],
         )
-        board.run(
+        taken = board.run(
             run,
             None,
             board,
             show_progress="hidden",
-            concurrency_limit=room.limits.line + 1,
+            concurrency_limit=carried(room),
             concurrency_id="decode",
             trigger_mode="multiple",
             api_visibility="private",
         )
-    # The visitors' line is the room's own, which shows each their place; Gradio's queue only carries it.
-    page.queue(max_size=2 * room.limits.line, api_open=False)
+        # The page says it in its own words.
+        taken.failure(None, js=ON_REFUSAL)
+    # The visitors' line is the room's own, which shows each their place and tells who finds none. Gradio's queue only
+    # carries them there: nobody stays in it, and it is full only while more are asked for than can be told.
+    page.queue(max_size=QUEUE, api_open=False)
     return page
+
+
+def carried(room: Room) -> int:
+    """Runs that are on their way at once: all that stand in both lines, and some that are told they find no place."""
+    return 2 * room.limits.line + REFUSALS
 
 
 def shown(asked: Any) -> dict[str, Any]:
@@ -133,6 +154,18 @@ def drifted(asked: Any) -> dict[str, Any]:
         return {"error": {"key": "break.failed", "args": {}}}
 
 
+# What the page asks beside runs.
+LOOK_UPS: Mapping[str, Callable[[Any], Any]] = {
+    "view": shown,
+    "drift": drifted,
+    "place": place_of,
+    "law": law_of,
+    "experiment": experiment_of,
+    "serve": serve_of,
+    "served": served_of,
+}
+
+
 def _unreadable(problem: TraceError) -> dict[str, Any]:
     """The sentence for a file that is no trace. What is wrong at its place is told in English, to programmers only."""
     if problem.field == "file":
@@ -158,7 +191,7 @@ def head(room: Room) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         + styles
         + scripts
-        + script_tag(boot(room.limits))
+        + script_tag(boot(room.limits, room.target))
     )
 
 
@@ -166,25 +199,45 @@ async def _plotly(_: Request) -> FileResponse:
     return FileResponse(PLOTLY, media_type="text/javascript")
 
 
+def files(below: str, folder: Path) -> Route:
+    """The files of a folder. A `Mount` would not find them where a proxy serves the page in a folder of a site."""
+    static = StaticFiles(directory=folder)
+
+    async def file(request: Request) -> Response:
+        return await static.get_response(os.path.normpath(request.path_params["path"]), request.scope)
+
+    return Route(f"{below}/{{path:path}}", file)
+
+
 def launch_options(room: Room) -> dict[str, Any]:
-    """What `launch` is told: own static files, no run history, no monitoring, no telemetry."""
+    """What `launch` is told: the set port, the door, own static files, no run history, no monitoring, no telemetry."""
     return {
+        # A port that was asked for is that one or none: behind a proxy nobody would look at the next.
+        "server_port": set_port(),
+        # Gradio takes one word for yes; where there is none it looks whether it is in a notebook.
+        "share": is_on(os.environ, SHARE) or None,
         "head": head(room),
+        "favicon_path": ASSETS / "icon.svg",
         "footer_links": [],
         "run_history": False,
         "enable_monitoring": False,
         "max_file_size": "1mb",
         "ssr_mode": False,
-        "max_threads": room.limits.line + 16,
+        # Whatever GRADIO_NUM_WORKERS says: a second server for files would answer beside the door.
+        "num_workers": 0,
+        "max_threads": carried(room) + SPARE_THREADS,
+        # Of each session Gradio keeps the last answer, which holds what a visitor wrote.
+        "state_session_capacity": SESSIONS,
         "quiet": True,
         "app_kwargs": {
+            "middleware": [Middleware(Door), Middleware(Turnstile), Middleware(Listening, room.listeners)],
             "routes": [
                 Route("/sv/vendor/plotly.min.js", _plotly),
                 *lesson_routes,
                 *family_routes,
                 *class_routes(school_of(os.environ)),
-                Mount("/sv/lessons", StaticFiles(directory=LESSONS)),
-                Mount("/sv", StaticFiles(directory=ASSETS)),
-            ]
+                files("/sv/lessons", LESSONS),
+                files("/sv", ASSETS),
+            ],
         },
     }

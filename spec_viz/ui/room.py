@@ -9,21 +9,29 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Generator, Iterator, Mapping
-from contextlib import closing
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from contextlib import closing, contextmanager
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from spec_viz.engine.trace import Round, Trace, finish_line, header_line, loads, round_line
 from spec_viz.models.catalogue import DEFAULT
 from spec_viz.models.weights import WeightsError
 from spec_viz.serving.problems import ServerError
+from spec_viz.ui import zero
 from spec_viz.ui.experiments import conduct
+from spec_viz.ui.faults import where
 from spec_viz.ui.gauge import gauge
-from spec_viz.ui.line import Line, Ticket
+from spec_viz.ui.limits import Limits, limits_of
+from spec_viz.ui.line import Line, LineError, Ticket
+from spec_viz.ui.listening import Listeners
 from spec_viz.ui.serve_wire import PASSING, patience, wired
+from spec_viz.ui.visitor import Visitor
+from spec_viz.ui.wording import usual_language, words
 
 if TYPE_CHECKING:
     from spec_viz.models.load import Loaded
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -33,36 +41,29 @@ MOST_RIVALS = 3
 # What a drafter learns from a visitor's texts is that visitor's; the least recently seen are forgotten.
 REMEMBERED_VISITORS = 64
 MOVE_UP = 0.5
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What a visitor may ask for; an operator sets them by environment."""
-
-    max_new_tokens: int = int(os.environ.get("SPECVIZ_MAX_NEW_TOKENS", "256"))
-    prompt_chars: int = int(os.environ.get("SPECVIZ_PROMPT_CHARS", "8000"))
-    seconds: float = float(os.environ.get("SPECVIZ_SECONDS", "180"))
-    line: int = int(os.environ.get("SPECVIZ_LINE", "32"))
-    # A teacher may let a class share what drafters learn; otherwise it is each visitor's own.
-    shared_memory: bool = os.environ.get("SPECVIZ_SHARED_MEMORY", "") == "1"
+NOBODY = Visitor("", "", "")
 
 
 class Room:
     """Holds the model, knows its state, serves runs one at a time. Texts of visitors are never logged or kept."""
 
     def __init__(self, limits: Limits | None = None, target: str = DEFAULT) -> None:
-        self.limits = limits or Limits()
-        self.line = Line(self.limits.line)
+        self.limits = limits or limits_of(os.environ)
+        self.line = Line(self.limits)
         # Who asks servers of their own waits for no model here.
-        self.wires = Line(self.limits.line)
-        self._target = target
+        self.wires = Line(self.limits)
+        # The sessions that are told of their runs now.
+        self.listeners = Listeners()
+        self.target = target
         self._loaded: Loaded | None = None
         self._state: dict[str, Any] = {"ready": False, "key": "error.model_starting", "args": {}}
         self._memories: OrderedDict[str, dict[str, Any]] = OrderedDict()
+        # Where a GPU is lent for a call, this is the call.
+        self._decode = zero.lent(self._run, self._seconds)
 
     def warm(self) -> threading.Thread:
         """Begin to load the model in the background."""
-        thread = threading.Thread(target=self._load, name="load-model", daemon=True)
+        thread = threading.Thread(target=self.load, name="load-model", daemon=True)
         thread.start()
         return thread
 
@@ -70,19 +71,21 @@ class Room:
         """Whether runs are possible, and if not the sentence that says why."""
         return dict(self._state)
 
-    def _load(self) -> None:
+    def load(self) -> None:
+        """Bring the model here, and say how far that is, or what stands in its way."""
         try:
             from spec_viz.models import weights
 
-            weights.fetch(self._target, self._progress)
+            weights.fetch(self.target, self._progress)
             self._say("error.model_loading")
             from spec_viz.models.load import load
 
-            self._loaded = load(self._target)
-            # The first pass allocates and compiles; nobody should wait for that.
-            for _ in self._lines({"prompt": "Hello", "max_new_tokens": 8}, Ticket("", ""), {}):
+            self._loaded = load(self.target)
+            # The first pass allocates and compiles; nobody should wait for that. A GPU that is lent is not here yet.
+            for _ in () if zero.HERE else self._lines({"prompt": "Hello", "max_new_tokens": 8}, Ticket(NOBODY, ""), {}):
                 continue
         except WeightsError as problem:
+            log.error("SpecViz: %s", words(usual_language())(problem.key, **problem.fields))
             self._say(problem.key, **problem.fields)
         except Exception:
             log.exception("the model could not be loaded")
@@ -103,7 +106,7 @@ class Room:
         for line in (self.line, self.wires):
             line.stop(nonce)
 
-    def serve(self, request: Mapping[str, Any], visitor: str) -> Iterator[str]:
+    def serve(self, request: Mapping[str, Any], visitor: Visitor) -> Generator[str]:
         """The NDJSON of one request, growing: waiting places, then trace lines, or a notice.
 
         Yields the whole text so far, at most five times a second; of what stands for the moment only, the last line.
@@ -115,12 +118,13 @@ class Room:
         wire = request.get("wire")
         line, other = (self.line, self.wires) if wire is None else (self.wires, self.line)
         other.dismiss(visitor)
-        ticket = line.join(visitor, nonce)
-        if ticket is None:
-            yield text + _notice("error.busy", waiting=self.limits.line)
-            return
         # Two comparisons at once would spoil each other's times; a single prompt says so of itself.
         waits = wire is None or (isinstance(wire, dict) and "compare" in wire)
+        try:
+            ticket = line.join(visitor, nonce, waits=waits)
+        except LineError as problem:
+            yield text + _notice(problem.key, **problem.fields)
+            return
         try:
             place = -1
             while waits and ((now := line.place(ticket, MOVE_UP if place >= 0 else 0)) or place < 0):
@@ -134,11 +138,20 @@ class Room:
             if place:
                 text += _line({"wait": 0})
             shown = time.monotonic()
-            # Closed here and not by the collector: the caches are free before the next in line begins.
-            ticket.until = shown + (self.limits.seconds if wire is None else patience(self.limits))
-            told = self._lines(request, ticket, self._memory(visitor)) if wire is None else self._wired(wire, ticket)
-            with closing(told) as pieces:
+            memory = self._memory(visitor.tab) if wire is None else {}
+            told: Generator[str | dict[str, Any]]
+            if wire is not None:
+                told = self._wired(wire, ticket)
+            elif self._loaded is None:
+                # No GPU is borrowed to say that there is no model.
+                told = self._lines(request, ticket, memory)
+            else:
+                told = self._decode(request, ticket, memory)
+            with _until_left(told, ticket) as pieces:
                 for piece in pieces:
+                    if isinstance(piece, dict):
+                        memory.update(piece)
+                        continue
                     if piece.startswith(PASSING_LINES):
                         yield text + piece
                         continue
@@ -147,11 +160,15 @@ class Room:
                         yield text
                         shown = time.monotonic()
             yield text
+        except zero.NotLent as problem:
+            is_open = text.rpartition("\n{")[2].startswith(('"schema"', '"round"'))
+            yield text + (finish_line("error") if is_open else "") + _notice(problem.key)
         finally:
             line.leave(ticket)
 
     def _wired(self, wire: Any, ticket: Ticket) -> Generator[str]:
         """Lines of what a visitor's servers say; every fault becomes a notice."""
+        ticket.until = time.monotonic() + patience(self.limits)
         try:
             with closing(wired(wire, self.limits, lambda: ticket.over)) as told:
                 for piece in told:
@@ -160,8 +177,8 @@ class Room:
             yield late + _line({"closed": True})
         except ServerError as problem:
             yield _notice(problem.key, **problem.fields)
-        except Exception:
-            log.exception("a server could not be asked")
+        except Exception as problem:  # noqa: BLE001 - logged without its words, which may quote what was sent
+            log.error("a server could not be asked: %s", where(problem))
             yield _notice("error.unknown")
 
     def _memory(self, visitor: str) -> dict[str, Any]:
@@ -174,6 +191,18 @@ class Room:
         while len(self._memories) > REMEMBERED_VISITORS:
             self._memories.popitem(last=False)
         return memory
+
+    def _run(self, asked: Mapping[str, Any], ticket: Ticket, memory: dict[str, Any]) -> Generator[str | dict[str, Any]]:
+        """`_lines` within its time, and at the end what drafters learned: all that comes back from another process."""
+        ticket.until = time.monotonic() + self._seconds(asked, ticket, memory)
+        yield from self._lines(asked, ticket, memory)
+        yield memory
+
+    def _seconds(self, asked: Mapping[str, Any], ticket: Ticket, memory: dict[str, Any]) -> float:
+        """How long such a run may take here."""
+        if not zero.HERE:
+            return self.limits.seconds
+        return min(self.limits.seconds, zero.seconds(asked, self.limits.max_new_tokens))
 
     def _lines(self, asked: Mapping[str, Any], ticket: Ticket, memory: dict[str, Any]) -> Generator[str]:
         """Trace lines of the run, of its rivals, and for a race of its baseline; every fault becomes a notice.
@@ -202,7 +231,7 @@ class Room:
                         late = "finish" in piece and ticket.late
                         yield _line({"sweep": piece}) + (self._too_late() if late else "")
                 return
-            request, *rivals = [check(self._bounded(each))[0] for each in self._entrants(asked)]
+            request, *rivals = [check(self._bounded(each), self._loaded.entry)[0] for each in self._entrants(asked)]
             race = asked.get("race") and request.drafter != "none"
             for each in (request, *rivals, *([request.baseline()] if race else [])):
                 if each is not request and ticket.over:
@@ -223,10 +252,15 @@ class Room:
                     yield finish_line(part)
         except RequestError as problem:
             yield _notice(problem.key, **problem.fields)
-        except Exception as problem:
+        except Exception as problem:  # noqa: BLE001 - as above
             # torch has its own class for a full device.
             full = isinstance(problem, MemoryError) or type(problem).__name__ == "OutOfMemoryError"
-            log.exception("a run failed")
+            log.error("a run failed: %s", where(problem))
+            if full:
+                from spec_viz.engine.graphs import release
+
+                # Else what the failed run held fills the device until the next failure.
+                release(problem)
             # In one piece, as above.
             yield closing_line + _notice("error.out_of_memory" if full else "error.unknown")
 
@@ -253,9 +287,12 @@ class Room:
         prompt = values.get("prompt")
         if isinstance(prompt, str) and len(prompt) > self.limits.prompt_chars:
             raise RequestError("error.prompt_too_many_letters", letters=len(prompt), limit=self.limits.prompt_chars)
-        tokens = values.get("max_new_tokens")
-        if isinstance(tokens, int | float) and tokens > self.limits.max_new_tokens:
-            raise RequestError("error.bad_number", name="max_new_tokens", low=1, high=self.limits.max_new_tokens)
+        most = self.limits.max_new_tokens
+        tokens = values.setdefault("max_new_tokens", min(Request("").max_new_tokens, most))
+        # Whatever is wrong with it, the range that is told is this host's.
+        is_number = isinstance(tokens, int | float) and not isinstance(tokens, bool)
+        if not is_number or not 1 <= tokens <= most or tokens != int(tokens):
+            raise RequestError("error.bad_number", name="max_new_tokens", low=1, high=most)
         options = values.get("options", {})
         if not isinstance(options, dict):
             raise RequestError("error.bad_option", problem={"key": "error.option_shape", "args": {}})
@@ -264,6 +301,19 @@ class Room:
                 told = {"name": str(name)[:40], "limit": self.limits.prompt_chars}
                 raise RequestError("error.bad_option", problem={"key": "error.option_long", "args": told})
         return Request(**{"prompt": "", **values})
+
+
+@contextmanager
+def _until_left(told: Generator[T], ticket: Ticket) -> Iterator[Generator[T]]:
+    """Closed here and not by the collector: the caches are free before the next in line begins.
+
+    A run in another process is only told so by the flag.
+    """
+    try:
+        yield told
+    finally:
+        ticket.stop.set()
+        told.close()
 
 
 def _notice(key: str, **args: Any) -> str:
@@ -277,8 +327,11 @@ def _line(body: dict[str, Any]) -> str:
 
 def bundle_of(ndjson: str) -> tuple[Trace, ...]:
     """The traces in what a page holds, its own lines (request, wait, notice) left out."""
-    return loads("".join(line + "\n" for line in ndjson.split("\n") if not line.startswith(PAGE_LINES)))
+    lines = (line + "\n" for line in ndjson.split("\n") if not line.startswith(PAGE_LINES))
+    return loads("".join(lines), MOST_TRACES)
 
 
+# Each is compared with all others. A page makes a handful at most.
+MOST_TRACES = 50
 PAGE_LINES = ('{"request"', '{"wait"', '{"notice"')
 PASSING_LINES = tuple(f'{{"{name}"' for name in PASSING)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -17,7 +18,9 @@ from spec_viz.models import load, weights
 from spec_viz.models.catalogue import DEFAULT
 from spec_viz.models.load import Loaded
 from spec_viz.models.weights import find
-from spec_viz.ui.room import Limits, Room
+from spec_viz.ui.limits import Limits
+from spec_viz.ui.room import Room
+from spec_viz.ui.visitor import Visitor
 from tests.engine.vocabularies import byte_level
 
 POSITIONS = 600
@@ -86,6 +89,21 @@ def ready_room(patch: pytest.MonkeyPatch, limits: Limits | None = None) -> Room:
         room.warm().join()
     assert room.state()["ready"], room.state()
     return room
+
+
+@contextmanager
+def room_on_one_thread(limits: Limits | None = None) -> Iterator[Room]:
+    """A ready room: a tiny model is many times faster on one thread where a browser wants the other cores."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    with pytest.MonkeyPatch.context() as patch:
+        yield ready_room(patch, limits)
+    torch.set_num_threads(before)
+
+
+def by(name: str) -> Visitor:
+    """A visitor of this name, with an address and a browser of its own."""
+    return Visitor(name, name, name)
 
 
 def ask(**fields: Any) -> dict[str, Any]:

@@ -9,13 +9,13 @@ import pytest
 
 from spec_viz.ui.gauge import MOST_CONTEXT, MOST_TOKENS, REPEATS
 from spec_viz.ui.room import Room
-from tests.integration.rooms import Gate, ask, filled_caches, last, lines, notice
+from tests.integration.rooms import Gate, ask, by, filled_caches, last, lines, notice
 
 COST = {"max_n": 4, "context": 16}
 
 
 def measure(room: Room, cost: Any = COST, visitor: str = "v") -> list[dict[str, Any]]:
-    return last(room.serve({"nonce": "n", "cost": cost}, visitor))
+    return last(room.serve({"nonce": "n", "cost": cost}, by(visitor)))
 
 
 def told(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -58,9 +58,9 @@ def test_numbers_out_of_range_get_a_sentence(room: Room, gate: Gate, cost: Any, 
 
 def test_a_measurement_waits_for_the_run_before_it(room: Room, gate: Gate) -> None:
     gate.open.clear()
-    run = room.serve(ask(drafter="none"), "first")
+    run = room.serve(ask(drafter="none"), by("first"))
     next(run)
-    waiting = room.serve({"nonce": "n", "cost": COST}, "second")
+    waiting = room.serve({"nonce": "n", "cost": COST}, by("second"))
     assert lines(next(waiting))[-1] == {"wait": 1}
     gate.open.set()
     assert '"finish"' in list(run)[-1]
@@ -72,9 +72,9 @@ def test_a_measurement_waits_for_the_run_before_it(room: Room, gate: Gate) -> No
 
 def test_a_run_waits_for_the_measurement_before_it(room: Room, gate: Gate) -> None:
     gate.pause = 0.01
-    measuring = room.serve({"nonce": "n", "cost": COST}, "first")
+    measuring = room.serve({"nonce": "n", "cost": COST}, by("first"))
     text = next(text for text in measuring if '"done"' in text)
-    run = room.serve(ask(), "second")
+    run = room.serve(ask(), by("second"))
     assert lines(next(run))[-1] == {"wait": 1}
     *_, text = measuring
     assert "result" in told(lines(text))[-1]
@@ -84,7 +84,7 @@ def test_a_run_waits_for_the_measurement_before_it(room: Room, gate: Gate) -> No
 def test_stop_ends_a_measurement_within_a_repeat(room: Room, gate: Gate) -> None:
     gate.pause = 0.02
     texts = []
-    for text in room.serve({"nonce": "mine", "cost": COST}, "v"):
+    for text in room.serve({"nonce": "mine", "cost": COST}, by("v")):
         texts.append(text)
         if text.count('"done"') == 2:
             room.line.stop("mine")
@@ -96,13 +96,13 @@ def test_stop_ends_a_measurement_within_a_repeat(room: Room, gate: Gate) -> None
 
 def test_who_leaves_takes_the_measurement_along(room: Room, gate: Gate) -> None:
     gate.pause = 0.02
-    measuring = room.serve({"nonce": "n", "cost": COST}, "v")
+    measuring = room.serve({"nonce": "n", "cost": COST}, by("v"))
     assert any('"done":1' in text for text in measuring)
-    measuring.close()  # type: ignore[attr-defined]
+    measuring.close()
     passes = gate.passes
     assert len(room.line) == 0
     # Another visitor is served at once, by the same model, and nothing runs beside it.
-    list(room.serve(ask(drafter="none", max_new_tokens=3), "w"))
+    list(room.serve(ask(drafter="none", max_new_tokens=3), by("w")))
     assert gate.passes == passes + 3
     gc.collect()
     assert filled_caches() == 0

