@@ -1,7 +1,8 @@
 /** A class on this page: whether there is one, who leads it, where it stands, and what the places must know of it. */
 
-import { joinForm, showPoster, studentLine, teacherBar } from './classroom/bar.js';
+import { joinForm, otherTab, plain, showPoster, studentLine, teacherBar } from './classroom/bar.js';
 import { makeGuesses } from './classroom/guesses.js';
+import { forgetLed, keepLed, readLed, watchLed } from './classroom/led.js';
 import { Line, Refused, problemOf } from './classroom/line.js';
 import { h, say } from './dom.js';
 import { readAddress } from './lesson/address.js';
@@ -28,6 +29,7 @@ export class Classroom {
   #queue = []; // what the server has not heard yet, in order
   #flushing = false;
   #asking = null; // the guess that stands on the page
+  #elsewhere = null; // the pass of a class that another tab of this browser leads, or led
   #bar = null;
   #opener = null;
   #door = null;
@@ -42,9 +44,12 @@ export class Classroom {
   /** Go on with the class of the address or of this tab. */
   start() {
     this.#host.state.listen((changed) => this.#heard(changed));
-    const kept = readKept();
+    watchLed((pass) => this.#ledElsewhere(pass));
+    const [kept, led] = [readKept(), readLed()];
     const code = plain(new URLSearchParams(location.search).get(NAME) ?? kept?.code ?? '');
-    if (code) this.#begin(kept?.code === code ? kept : newcomer(code));
+    if (code && kept?.code === code) this.#begin(kept);
+    else if (led && (!code || code === led.code)) this.#offer(led, code);
+    else if (code) this.#begin(newcomer(code));
   }
 
   // ------------------------------------------------------------ what lessons ask
@@ -53,14 +58,14 @@ export class Classroom {
   opener() {
     const { t } = this.#host.words;
     this.#opener = h('button', { class: 'sv-l-quiet sv-class-opener', type: 'button', onClick: () => this.#open() }, t('classroom.open'));
-    this.#opener.hidden = this.#pass !== null;
+    this.#opener.hidden = this.#isTaken;
     return this.#opener;
   }
 
   /** A form to join by code; it hides while a class is on. */
   door() {
     this.#door = joinForm(this.#host.words, (code) => this.#begin(newcomer(code)));
-    this.#door.hidden = this.#pass !== null;
+    this.#door.hidden = this.#isTaken;
     return this.#door;
   }
 
@@ -80,16 +85,16 @@ export class Classroom {
 
   /**
    * A step with a guess stands on the page: what a class changes about it, null without a class. `revealed()` is called
-   * when everybody is to see the answer. Returns {element, fresh, held, guess, put(value), reveal(), draw()}:
-   * `fresh`: an earlier guess does not count here; `held`: after the guess the answer waits for the teacher.
+   * when everybody is to see the answer, `changed()` when who shows it may have changed. Returns {element, fresh, held,
+   * leads, guess, put(value), reveal(), draw()}: `fresh`: an earlier guess does not count here; `held`: after the guess
+   * the answer waits for the teacher. Nothing is revealed before the first draw(), when the page has the step.
    */
-  ask(lesson, step, ctx, revealed) {
+  ask(lesson, step, ctx, { revealed, changed }) {
     this.#asking = null;
     if (!this.#pass) return null;
     const guesses = makeGuesses(step, ctx, { show: revealed });
-    const asking = { lesson, step: step.id, guesses, revealed, settled: false };
+    const asking = { lesson, step: step.id, guesses, revealed, changed, settled: false };
     this.#asking = asking;
-    this.#drawAsking();
     const shown = () => this.#isShown(asking);
     const waits = () => this.#holdsAnswers && !shown();
     const mine = () => this.#pass?.guesses[placeOf(asking)];
@@ -101,6 +106,7 @@ export class Classroom {
       get held() {
         return waits();
       },
+      leads: this.#teaches,
       get guess() {
         return mine();
       },
@@ -110,12 +116,22 @@ export class Classroom {
     };
   }
 
+  /** Whether this page leads a class. */
+  get leads() {
+    return this.#teaches;
+  }
+
   /** No guess stands on the page. */
   askNothing() {
     this.#asking = null;
   }
 
   // ------------------------------------------------------------ beginning and end
+
+  /** Whether there is a class here or on offer, so that none is opened or joined beside it. */
+  get #isTaken() {
+    return this.#pass !== null || this.#elsewhere !== null;
+  }
 
   get #teaches() {
     return Boolean(this.#pass?.token);
@@ -149,40 +165,82 @@ export class Classroom {
   #begin(pass) {
     this.#line?.stop();
     this.#pass = pass;
+    this.#elsewhere = null;
     this.#view = null;
     this.#ended = null;
     this.#gone = null;
     this.#keep();
+    if (pass.token) keepLed(pass);
     writeCode(pass.code);
     this.#build();
     this.#line = new Line(this.#host.boot.static, pass, {
       stands: (view) => this.#stands(view),
       lost: () => this.#set({ lost: true }),
       found: () => this.#set({ lost: false }),
-      over: (error) => this.#close(this.#view && error.key === 'classroom.error.none' ? { key: 'classroom.over' } : error),
+      over: (error) => this.#over(error),
     });
     this.#line.start();
     this.#host.lessons?.again();
   }
 
+  /** The server knows no such class, or not any more. */
+  #over(error) {
+    const gone = this.#view && error.key === 'classroom.error.none';
+    this.#close(gone ? { key: this.#teaches ? 'classroom.over.teacher' : 'classroom.over' } : error);
+  }
+
   /** There is no class any more on this page; `why` is said until it is closed. */
   #close(why = null) {
     const code = this.#pass?.code ?? '';
-    this.#line?.stop();
-    this.#pass = null;
-    this.#view = null;
-    this.#queue = [];
-    this.#lost = false;
+    if (this.#teaches) forgetLed(code);
+    this.#drop();
     this.#ended = why && { key: why.key, args: { code, ...why.args } };
-    this.#led = '';
-    forget();
     writeCode(null);
     this.#build();
     this.#host.lessons?.again();
   }
 
+  #drop() {
+    this.#line?.stop();
+    this.#pass = null;
+    this.#view = null;
+    this.#queue = [];
+    this.#lost = false;
+    this.#led = '';
+    forget();
+  }
+
   #poster() {
-    showPoster(this.#host.words, this.#pass.code, new URL(`?${NAME}=${this.#pass.code}`, location.origin + location.pathname));
+    const { words, boot } = this.#host;
+    const address = new URL(`?${NAME}=${this.#pass.code}`, location.origin + location.pathname);
+    showPoster(words, this.#pass.code, address, boot.static);
+  }
+
+  /** This browser leads a class, from another tab or from one that was closed; `code` where the address names it. */
+  async #offer(pass, code) {
+    const on = await Line.isOn(this.#host.boot.static, pass);
+    if (this.#pass) return;
+    if (on) this.#lookOn(pass);
+    else {
+      forgetLed(pass.code);
+      if (code) this.#begin(newcomer(code));
+    }
+  }
+
+  /** Without the class, which may be led from here; null: without any. */
+  #lookOn(pass) {
+    this.#elsewhere = pass;
+    if (!pass) writeCode(null);
+    this.#build();
+  }
+
+  /** Another tab has begun to lead a class (its pass), or its class is over (null). */
+  #ledElsewhere(pass) {
+    if (this.#teaches && pass?.code === this.#pass.code) {
+      this.#drop();
+      this.#lookOn(pass);
+      this.#host.lessons?.again();
+    } else if (this.#elsewhere && pass?.code !== this.#elsewhere.code) this.#lookOn(null);
   }
 
   // ------------------------------------------------------------ the teacher
@@ -215,18 +273,22 @@ export class Classroom {
     }
     this.#say('classroom.sending');
     const answer = await this.#line.tell('send', asRecorded(text));
-    if (answer === null) this.#say('classroom.error.away');
+    if (answer === null) this.#sayAway();
     else if (answer.error) this.#say(answer.error.key, answer.error.args);
     else {
-      this.#say('classroom.sent');
+      this.#say(this.#view?.follow === false ? 'classroom.sent.roam' : 'classroom.sent');
       this.#line.ask();
     }
   }
 
   async #end() {
     const answer = await this.#line.tell('end', '');
-    if (answer === null) this.#say('classroom.error.away');
+    if (answer === null) this.#sayAway();
     else this.#close({ key: 'classroom.over' });
+  }
+
+  #sayAway() {
+    this.#say(this.#line.storeAway ? 'classroom.error.store' : 'classroom.error.away');
   }
 
   // ------------------------------------------------------------ the way to the server
@@ -325,24 +387,35 @@ export class Classroom {
     this.#draw();
   }
 
+  #makeBar() {
+    const { words } = this.#host;
+    if (this.#teaches)
+      return teacherBar(words, {
+        show: () => this.#poster(),
+        follow: (follow) => this.#follow(follow),
+        send: () => this.#send(),
+        end: () => this.#end(),
+      });
+    if (this.#elsewhere)
+      return otherTab(words, {
+        take: () => this.#begin(readLed() ?? this.#elsewhere),
+        join: () => this.#begin(newcomer(this.#elsewhere.code)),
+        leave: () => this.#lookOn(null),
+      });
+    return studentLine(words, {
+      back: () => this.#back(),
+      board: () => this.#toRun(this.#view.sent),
+      leave: () => this.#close(),
+    });
+  }
+
   #build() {
     const { words } = this.#host;
-    this.#bar = this.#teaches
-      ? teacherBar(words, {
-          show: () => this.#poster(),
-          follow: (follow) => this.#follow(follow),
-          send: () => this.#send(),
-          end: () => this.#end(),
-        })
-      : studentLine(words, {
-          back: () => this.#back(),
-          board: () => this.#toRun(this.#view.sent),
-          leave: () => this.#close(),
-        });
+    this.#bar = this.#makeBar();
     this.#frame.setAttribute('aria-label', words.t('classroom.title'));
     this.#frame.replaceChildren(this.#bar.element);
-    if (this.#opener) this.#opener.hidden = this.#pass !== null;
-    if (this.#door) this.#door.hidden = this.#pass !== null;
+    if (this.#opener) this.#opener.hidden = this.#isTaken;
+    if (this.#door) this.#door.hidden = this.#isTaken;
     this.#draw();
   }
 
@@ -363,7 +436,7 @@ export class Classroom {
   }
 
   #draw() {
-    const on = this.#pass !== null || this.#ended !== null;
+    const on = this.#isTaken || this.#ended !== null;
     this.#frame.hidden = !on;
     const said = on ? this.#said() : '';
     say(this.#voice, said);
@@ -393,7 +466,8 @@ export class Classroom {
     const { t } = this.#host.words;
     const sentence = ({ key, args = {} }) => t(key, args);
     if (this.#ended) return sentence(this.#ended);
-    if (this.#lost) return t('classroom.lost');
+    if (this.#elsewhere) return t('classroom.elsewhere', { code: this.#elsewhere.code });
+    if (this.#lost) return t(this.#line.storeAway ? 'classroom.waits' : 'classroom.lost');
     if (this.#remark) return sentence(this.#remark);
     if (!this.#view) return t('classroom.joining', { code: this.#pass.code });
     const way = this.#view.follow ? 'follow' : 'roam';
@@ -408,6 +482,7 @@ export class Classroom {
     const members = this.#teaches ? this.#view.members : null;
     const tally = this.#view.lesson === asking.lesson ? (this.#view.guesses[asking.step] ?? []) : [];
     asking.guesses.draw({ tally, members, shown });
+    asking.changed();
     const guessed = !this.#teaches && this.#pass.guesses[placeOf(asking)] !== undefined;
     const due = shown ? this.#teaches || this.#view.follow : guessed && !this.#holdsAnswers;
     if (!due || asking.settled) return;
@@ -432,10 +507,6 @@ function placeOf({ lesson, step }) {
 function newcomer(code) {
   const name = [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, '0')).join('');
   return { code, member: name, guesses: {} };
-}
-
-function plain(code) {
-  return code.replace(/[\s-]/g, '').toUpperCase().slice(0, 12);
 }
 
 function readKept() {

@@ -1,7 +1,7 @@
 """A class that takes a lesson together: where it stands, who leads it, what it guessed. Nothing personal is kept.
 
-A class lives in a `Store`. The only one here is the memory of this process, so a class needs all of its members at one
-process; where several replicas serve, a store that they share fulfils the same protocol.
+A class lives in a `Store`: in the memory of this process, which all of its members must then reach, or in a Redis that
+several replicas share (`classroom_redis`).
 """
 
 from __future__ import annotations
@@ -18,14 +18,18 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
 from spec_viz.engine.trace import TraceError, loads
+from spec_viz.ui.bucket import Buckets
+from spec_viz.ui.households import Households
 
-# No letter or digit that is taken for another one when it is read from a wall: 31^5 codes.
-ALPHABET = "23456789ABCDEFGHJKMNPQRSTUVWXYZ"
+# No sign that is taken for another one when it is read from a wall; no vowel, W or D, of which a Vietnamese keyboard
+# (Telex, VNI) would make another letter: 26^5 codes.
+ALPHABET = "23456789BCFGHJKLMNPQRSTVXZ"
 CODE_LENGTH = 5
 # A page in the background is let ask once a minute by its browser.
 AWAY = 100.0
 # How old a member's or the teacher's last sign may be before another one is noted: most looks then change nothing.
 NOTED = 5.0
+OPENING = 300.0
 MOST_OPTIONS = 12
 MOST_NUMBER = 1e9
 
@@ -48,15 +52,25 @@ class ClassError(Exception):
 class ClassLimits:
     """How much of everything there may be: `left` and `idle` are seconds, `sent` bytes.
 
+    Of one address (a household, a school) there may be `address_classes` open and `address_members` in them, and after
+    `address_openings` classes one more every `OPENING` seconds.
+
     A class ends `left` seconds after its teacher's page was seen last, and `idle` seconds after the teacher last did
     anything: a page that is forgotten in a tab keeps no class.
     """
 
     classes: int = 20
     members: int = 60
+    address_classes: int = 3
+    address_openings: int = 12
+    address_members: int = 180
     sent: int = 1_000_000
     left: float = 30 * 60.0
     idle: float = 3 * 60 * 60.0
+
+
+# Where all who ask sit at one computer, nobody takes a place from anybody.
+ALONE = ClassLimits(address_classes=20, address_openings=100_000, address_members=20 * 60)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +87,9 @@ class Classroom:
 
     `key` is the digest of the teacher's token, `steps` the lesson's steps with the kind of guess each asks for. With
     `board` the class looks at the run that was sent, not at the step. `guesses` are by step, then by member; a member
-    is a random name that a page made up for itself, and `seen` says when it asked last. The teacher `led` last then,
-    and the class is over at `until` unless something happens.
+    is a random name that a page made up for itself, and `seen` says when it asked last. `sent` is the id of the run
+    that was sent last, whose text lies beside the class. The teacher `led` last then, and the class is over at `until`
+    unless something happens.
     """
 
     code: str
@@ -89,11 +104,14 @@ class Classroom:
     revealed: frozenset[str] = frozenset()
     guesses: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     seen: Mapping[str, float] = field(default_factory=dict)
-    sent: Sent | None = None
+    sent: str | None = None
 
 
 class Store(Protocol):
-    """Where classes are kept. Every verb is atomic, and a class whose `until` has passed is not there any more."""
+    """Where classes are kept. Every verb is atomic, and a class whose `until` has passed is not there any more.
+
+    A store that is away for the moment raises `ClassError` 503, `classroom.error.store`.
+    """
 
     def __len__(self) -> int: ...
 
@@ -104,10 +122,19 @@ class Store(Protocol):
         """The class as it stands."""
 
     def change(self, code: str, how: Callable[[Classroom], Classroom]) -> Classroom | None:
-        """The class after `how`, which is pure: a store may call it again when others changed the class meanwhile."""
+        """The class after `how`, which is pure: a store may call it again when others changed the class meanwhile.
+
+        A run that the class names no longer is forgotten.
+        """
+
+    def keep(self, code: str, sent: Sent) -> None:
+        """Keep a run beside the class, for a `change` to name it: polls read the class, and the run is large."""
+
+    def run(self, code: str, id_: str) -> str | None:
+        """The text of a run that was kept."""
 
     def end(self, code: str) -> None:
-        """Forget the class."""
+        """Forget the class and its run."""
 
 
 class MemoryStore:
@@ -115,6 +142,7 @@ class MemoryStore:
 
     def __init__(self, clock: Clock = time.time) -> None:
         self._rooms: dict[str, Classroom] = {}
+        self._runs: dict[tuple[str, str], str] = {}
         self._clock = clock
         self._lock = threading.Lock()
 
@@ -134,19 +162,30 @@ class MemoryStore:
 
     def change(self, code: str, how: Callable[[Classroom], Classroom]) -> Classroom | None:
         with self._lock:
-            room = self.get(code)
-            if room is None:
+            before = self.get(code)
+            if before is None:
                 return None
-            self._rooms[code] = how(room)
-            return self._rooms[code]
+            after = self._rooms[code] = how(before)
+            if before.sent is not None and before.sent != after.sent:
+                self._runs.pop((code, before.sent), None)
+            return after
+
+    def keep(self, code: str, sent: Sent) -> None:
+        with self._lock:
+            self._runs[code, sent.id] = sent.text
+
+    def run(self, code: str, id_: str) -> str | None:
+        return self._runs.get((code, id_))
 
     def end(self, code: str) -> None:
         with self._lock:
             self._rooms.pop(code, None)
+            self._sweep()
 
     def _sweep(self) -> None:
         now = self._clock()
         self._rooms = {code: room for code, room in self._rooms.items() if room.until > now}
+        self._runs = {(code, id_): text for (code, id_), text in self._runs.items() if code in self._rooms}
 
 
 class School:
@@ -163,21 +202,39 @@ class School:
         self._store = store
         self._lessons = lessons
         self._clock = clock
+        openings = Buckets(self.limits.address_openings, 1 / OPENING, clock)
+        most_classes, most_members = self.limits.address_classes, self.limits.address_members
+        self._households = Households(most_classes, openings, most_members, AWAY, clock)
 
     # ------------------------------------------------------------ the teacher
 
-    def open(self, lesson: str, step: str) -> tuple[str, str]:
-        """A new class at this step: its code, and the token that leads it, which is kept nowhere."""
+    def open(self, lesson: str, step: str, address: str = "") -> tuple[str, str]:
+        """A new class at this step: its code, and the token that leads it, which is kept nowhere.
+
+        `address` is the teacher's (`visitor.network`), "" where it is not known.
+        """
         steps = self._steps(lesson, step)
         if len(self._store) >= self.limits.classes:
             raise ClassError(503, "classroom.error.many", most=self.limits.classes)
-        now = self._clock()
         token = secrets.token_urlsafe(24)
+        opened: list[str] = []
+
+        def begin() -> str:
+            opened.append(self._begun(_digest(token), lesson, step, steps))
+            return opened[0]
+
+        refusal = self._households.open(address, lambda code: self._store.get(code) is not None, begin)
+        if refusal is not None:
+            raise ClassError(429, f"classroom.error.{refusal}", most=self.limits.address_classes)
+        return opened[0], token
+
+    def _begun(self, key: str, lesson: str, step: str, steps: Steps) -> str:
+        """The code of a class that begins now."""
+        now = self._clock()
         while True:
             code = "".join(secrets.choice(ALPHABET) for _ in range(CODE_LENGTH))
-            until = now + self.limits.left
-            if self._store.add(Classroom(code, _digest(token), lesson, step, steps, led=now, until=until)):
-                return code, token
+            if self._store.add(Classroom(code, key, lesson, step, steps, led=now, until=now + self.limits.left)):
+                return code
 
     def lead(
         self,
@@ -222,7 +279,8 @@ class School:
         except TraceError as problem:
             raise ClassError(400, "classroom.error.trace") from problem
         sent = Sent(secrets.token_hex(4), text)
-        self._change(code, lambda room: replace(self._led(room, token), sent=sent, board=True))
+        self._store.keep(code, sent)
+        self._change(code, lambda room: replace(self._led(room, token), sent=sent.id, board=True))
         return sent.id
 
     def end(self, code: str, token: str) -> None:
@@ -242,15 +300,21 @@ class School:
 
     # ------------------------------------------------------------ a member
 
-    def look(self, code: str, member: str) -> dict[str, Any]:
+    def find(self, code: str) -> None:
+        """Nothing, where there is such a class."""
+        self._room(code)
+
+    def look(self, code: str, member: str, address: str = "") -> dict[str, Any]:
         """How the class stands, for a member: with the guesses of the steps whose answer everybody has been shown."""
+        self._counted(code, member, address)
         room = self._room(code)
         if self._clock() - room.seen.get(member, -math.inf) > NOTED:
             room = self._change(code, lambda room: self._seated(room, member))
         return {**_stands(room), "guesses": _tallies(room, room.revealed)}
 
-    def guess(self, code: str, member: str, step: str, value: float) -> None:
+    def guess(self, code: str, member: str, step: str, value: float, address: str = "") -> None:
         """Count a member's guess, in place of an earlier one; after the answer was shown none is taken."""
+        self._counted(code, member, address)
 
         def how(room: Classroom) -> Classroom:
             kind = room.steps.get(step)
@@ -270,10 +334,10 @@ class School:
 
     def sent(self, code: str, id_: str) -> str:
         """The text of the run that was sent last."""
-        sent = self._room(code).sent
-        if sent is None or sent.id != id_:
+        text = self._store.run(code, id_) if self._room(code).sent == id_ else None
+        if text is None:
             raise ClassError(404, "classroom.error.no_run")
-        return sent.text
+        return text
 
     # ------------------------------------------------------------ what all of them need
 
@@ -309,6 +373,11 @@ class School:
         now = self._clock()
         return replace(room, led=now, until=now + self.limits.left)
 
+    def _counted(self, code: str, member: str, address: str) -> None:
+        """Count who asks among those of the address; for a code that is none too, which may be tried out."""
+        if not self._households.join(address, code, member):
+            raise ClassError(429, "classroom.error.crowd", most=self.limits.address_members)
+
     def _seated(self, room: Classroom, member: str) -> Classroom:
         """The class with this member in it; who has not been seen for a while gives the place up."""
         now = self._clock()
@@ -337,7 +406,7 @@ def _stands(room: Classroom) -> dict[str, Any]:
         "step": room.step,
         "follow": room.follow,
         "board": room.board,
-        "sent": room.sent.id if room.sent else None,
+        "sent": room.sent,
         "revealed": sorted(room.revealed),
     }
 

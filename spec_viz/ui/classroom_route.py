@@ -12,18 +12,25 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache, wraps
+from functools import lru_cache, partial, wraps
+from io import BytesIO
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
+from urllib.parse import urlsplit
 
+import segno
+from anyio import CapacityLimiter, to_thread
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
-from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from spec_viz.content.lessons import LessonError, lesson_folders, load_lesson
-from spec_viz.ui.classroom import ClassError, MemoryStore, School, Steps, plain_code
+from spec_viz.serving.gate import is_public
+from spec_viz.ui.classroom import ALONE, ClassError, ClassLimits, MemoryStore, School, Steps, plain_code
+from spec_viz.ui.origin import names_us
+from spec_viz.ui.visitor import network
 
 log = logging.getLogger(__name__)
 
@@ -31,11 +38,15 @@ TOKEN = "X-Class-Token"
 MEMBER = "X-Class-Member"
 REDIS = "SPECVIZ_REDIS"
 MOST_BYTES = 4096
+MOST_ADDRESS = 300  # bytes; a projected square with more has dots too small for a phone at the back
+# Questions that may wait for the store at one moment, in threads of their own: a store that hangs holds up no page.
+AT_ONCE = 16
 FRESH = {"Cache-Control": "no-store"}
 _MEMBER = re.compile(r"[0-9a-f]{16,64}")
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 Asked = TypeVar("Asked")
+Done = TypeVar("Done")
 Id = Annotated[str, Field(min_length=1, max_length=100)]
 _EXACT = ConfigDict(strict=True, extra="forbid")
 
@@ -73,17 +84,32 @@ _OPENING, _LEADING, _GUESSING = TypeAdapter(Opening), TypeAdapter(Leading), Type
 
 
 def school_of(environ: Mapping[str, str]) -> School | None:
-    """The classes of this process; None, said where the operator reads it, where several are to share them."""
-    if environ.get(REDIS):
-        log.warning(
-            "%s is set, but this version of SpecViz keeps classes in the memory of one process and has no client for "
-            "Redis. Classes are switched off, because members would be sent to replicas that do not know their class. "
-            "Serve one replica and unset %s to have them; everything else works.",
-            REDIS,
+    """The classes of this process, or those of all replicas; None, said where the operator reads it, without any."""
+    return _shared(environ[REDIS]) if environ.get(REDIS) else School(MemoryStore(), lesson_steps, _limits())
+
+
+def _shared(address: str) -> School | None:
+    # Only who shares classes needs the client.
+    from spec_viz.ui.classroom_redis import RedisStore
+
+    try:
+        store = RedisStore(address)
+    except ValueError:
+        # Nothing of the address: what is wrong in it may be its password.
+        log.error(
+            "%s is no address of a Redis, so classes are switched off; everything else works. It has the form "
+            "redis://:PASSWORD@HOST:6379/0 (rediss:// over TLS, unix:///PATH for a socket); in a password / ? # @ %% "
+            "are written percent-encoded.",
             REDIS,
         )
         return None
-    return School(MemoryStore(), lesson_steps)
+    if store.answers():
+        log.info("classes are kept in the Redis at %s", store.place)
+    return School(store, lesson_steps, _limits())
+
+
+def _limits() -> ClassLimits:
+    return ClassLimits() if is_public() else ALONE
 
 
 def lesson_steps(slug: str) -> Steps | None:
@@ -108,35 +134,27 @@ def class_routes(school: School | None) -> tuple[Route, ...]:
 
     async def open_(request: Request) -> Response:
         asked = _read(_OPENING, await _body(request))
-        # A lesson may have to be read.
-        code, token = await run_in_threadpool(_here().open, asked.lesson, asked.step)
+        code, token = await _do(_here().open, asked.lesson, asked.step, _address(request))
         return JSONResponse({"code": code, "token": token}, status_code=201, headers=FRESH)
 
     async def look(request: Request) -> Response:
         token = request.headers.get(TOKEN)
         if token is not None:
-            view = _here().attend(_code(request), token)
+            view = await _do(_here().attend, _code(request), token)
         else:
-            view = _here().look(_code(request), _member(request))
+            view = await _do(_here().look, _code(request), _member(request), _address(request))
         return _unless_known(view, request.query_params.get("since"))
 
     async def lead(request: Request) -> Response:
         asked = _read(_LEADING, await _body(request))
-        # As above.
-        await run_in_threadpool(
-            _here().lead,
-            _code(request),
-            _token(request),
-            lesson=asked.lesson,
-            step=asked.step,
-            follow=asked.follow,
-            reveal=asked.reveal,
-        )
+        change = partial(_here().lead, lesson=asked.lesson, step=asked.step, follow=asked.follow, reveal=asked.reveal)
+        await _do(change, _code(request), _token(request))
         return Response(status_code=204)
 
     async def guess(request: Request) -> Response:
         asked = _read(_GUESSING, await _body(request))
-        _here().guess(_code(request), _member(request), asked.step, asked.value)
+        who = _code(request), _member(request)
+        await _do(_here().guess, *who, asked.step, asked.value, _address(request))
         return Response(status_code=204)
 
     async def send(request: Request) -> Response:
@@ -146,22 +164,34 @@ def class_routes(school: School | None) -> tuple[Route, ...]:
             text = (await _body(request, most, big)).decode("utf-8")
         except UnicodeDecodeError as problem:
             raise ClassError(400, "classroom.error.trace") from problem
-        # Every line of the run is checked, which takes a while.
-        id_ = await run_in_threadpool(_here().send, _code(request), _token(request), text)
+        id_ = await _do(_here().send, _code(request), _token(request), text)
         return JSONResponse({"sent": id_}, headers=FRESH)
 
     async def sent(request: Request) -> Response:
-        text = _here().sent(_code(request), request.path_params["id"])
+        text = await _do(_here().sent, _code(request), request.path_params["id"])
         return PlainTextResponse(text, media_type="application/x-ndjson", headers=FRESH)
 
+    async def square(request: Request) -> Response:
+        """The way in for a phone's camera, at the address where the page says that it is seen from outside."""
+        code = _code(request)
+        join = _way_in(request.query_params.get("at", ""), code, request.headers)
+        await _do(_here().find, code)
+        return Response(await _do(_drawn, join), media_type="image/svg+xml", headers=FRESH)
+
     async def end(request: Request) -> Response:
-        _here().end(_code(request), _token(request))
+        await _do(_here().end, _code(request), _token(request))
         return Response(status_code=204)
 
     def _here() -> School:
         if school is None:
             raise ClassError(503, "classroom.error.off")
         return school
+
+    at_once = CapacityLimiter(AT_ONCE)
+
+    async def _do(verb: Callable[..., Done], *args: Any) -> Done:
+        """What a school does, in a thread: a store may be far, a lesson has to be read, every line of a run checked."""
+        return await to_thread.run_sync(verb, *args, limiter=at_once)
 
     below = "/sv/class/{code}"
     return (
@@ -171,6 +201,7 @@ def class_routes(school: School | None) -> tuple[Route, ...]:
         Route(f"{below}/guess", _said(guess), methods=["POST"]),
         Route(f"{below}/send", _said(send), methods=["POST"]),
         Route(f"{below}/sent/{{id}}", _said(sent), methods=["GET"]),
+        Route(f"{below}/square.svg", _said(square), methods=["GET"]),
         Route(f"{below}/end", _said(end), methods=["POST"]),
     )
 
@@ -199,6 +230,33 @@ def _unless_known(view: dict[str, Any], since: str | None) -> Response:
 
 def _code(request: Request) -> str:
     return plain_code(request.path_params["code"])
+
+
+def _address(request: Request) -> str:
+    return network(request.client.host if request.client else "")
+
+
+def _way_in(at: str, code: str, headers: Headers) -> str:
+    """The class's address below that of the page, which must be this page's: a square of ours leads nowhere else.
+
+    Behind a proxy that renames the host only a browser can tell, where it says that the page itself asks (TLS).
+    """
+    try:
+        page = urlsplit(at)
+    except ValueError:
+        page = urlsplit("")
+    is_ours = headers.get("sec-fetch-site") == "same-origin" or names_us(page.netloc, headers)
+    join = f"{page.scheme}://{page.netloc}{page.path}?class={code}"
+    fits = page.scheme in ("http", "https") and page.netloc and "@" not in page.netloc
+    if not (fits and is_ours) or len(join.encode("utf-8", "surrogatepass")) > MOST_ADDRESS:
+        raise ClassError(400, "classroom.error.wrong")
+    return join
+
+
+def _drawn(join: str) -> bytes:
+    drawn = BytesIO()
+    segno.make_qr(join).save(drawn, kind="svg", border=2, light="#fff", xmldecl=False, omitsize=True)
+    return drawn.getvalue()
 
 
 def _token(request: Request) -> str:

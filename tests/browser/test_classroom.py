@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+from io import BytesIO
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+import zxingcpp
+from PIL import Image
+from playwright.sync_api import Browser, Locator, Page, Route, expect
 
 from spec_viz.content.presets import load_presets
+from spec_viz.serving.gate import PUBLIC
 from spec_viz.ui.wording import words
 from tests.browser.acts import EN, drawn, press, tiles
 from tests.browser.conftest import Visit
@@ -47,8 +51,8 @@ def opened(visit: Visit, base: str, step: str = GUESSED) -> tuple[Page, str]:
     return teacher, code
 
 
-def joined(visit: Visit, base: str, code: str, more: str = "") -> Page:
-    page = visit(f"{base}/?class={code}&lang=en{more}")
+def joined(visit: Visit, base: str, code: str, more: str = "", **options: object) -> Page:
+    page = visit(f"{base}/?class={code}&lang=en{more}", **options)
     expect(said(page)).to_have_text(EN("classroom.student.follow", code=code))
     return page
 
@@ -62,6 +66,239 @@ def shown(page: Page) -> list[str]:
     """The counts of the class's guesses, as they stand on the page."""
     expect(page.locator(".sv-class-look li").first).to_be_visible()
     return page.locator(".sv-class-look li .sv-l-law-value").all_inner_texts()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_a_phone_s_camera_finds_the_class(
+    browser: Browser, recorded: str, theme: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(PUBLIC, "1")
+    outside = "http://lecture.example/specviz/"
+    page = browser.new_page(viewport={"width": 1280, "height": 720})
+
+    def from_here(route: Route) -> None:
+        path = route.request.url.removeprefix(outside).removeprefix("http://lecture.example/")
+        # As a proxy that passes the host on.
+        headers = {**route.request.headers, "host": "lecture.example"}
+        route.fulfill(response=route.fetch(url=f"{recorded}/{path}", headers=headers))
+
+    page.route("http://lecture.example/**", from_here)
+    page.goto(f"{outside}?place=lessons&lesson={SLUG}&step={GUESSED}&lang=en&theme={theme}")
+    press_button(page, "classroom.open")
+    square = page.get_by_role("img", name=EN("classroom.poster.square"))
+    expect(square).to_be_in_viewport(ratio=1)
+    square.evaluate("node => node.decode()")
+    expect(page.get_by_role("button", name=EN("classroom.close"), exact=True)).to_be_in_viewport(ratio=1)
+    seen = page.screenshot()
+    (read,) = zxingcpp.read_barcodes(Image.open(BytesIO(seen)))
+    assert read.text == f"{outside}?class={page.locator('.sv-class-large').inner_text()}"
+    page.context.close()
+
+
+def offered(page: Page, code: str) -> None:
+    expect(said(page)).to_have_text(EN("classroom.elsewhere", code=code))
+    expect(page.locator(".sv-class-opener")).to_be_hidden()
+
+
+def leading(page: Page) -> None:
+    expect(said(page)).to_have_text(EN("classroom.teacher.follow"))
+
+
+PLAN = f"?place=lessons&lesson={SLUG}&step=easy&lang=en&present=1"
+
+
+def test_a_plan_s_link_in_a_second_tab_takes_the_class_over_and_gives_it_back(visit: Visit, recorded: str) -> None:
+    first, code = opened(visit, recorded)
+    one = joined(visit, recorded, code)
+    second = visit(f"{recorded}/{PLAN}", context=first.context)
+    offered(second, code)
+    at(one, GUESSED)
+    press_button(second, "classroom.take")
+    leading(second)
+    offered(first, code)
+    for page in (second, one):
+        at(page, "easy")
+    # The old tab leads no more, the new one does, also after it was loaded again.
+    first.get_by_role("button", name=EN("lesson.back"), exact=True).click()
+    second.reload()
+    leading(second)
+    at(one, "easy")
+    press_button(first, "classroom.take")
+    leading(first)
+    offered(second, code)
+    at(one, "before")
+    # Another browser learns nothing of it.
+    expect(visit(f"{recorded}/{PLAN}").locator(".sv-class")).to_be_hidden()
+
+
+@pytest.mark.parametrize("way", [PLAN, "?class={code}&lang=en", "?lang=en"])
+def test_a_class_outlives_the_tab_that_led_it(visit: Visit, recorded: str, way: str) -> None:
+    first, code = opened(visit, recorded)
+    one = joined(visit, recorded, code)
+    context = first.context
+    context.new_page()
+    first.close()
+    again = visit(f"{recorded}/{way.format(code=code)}", context=context)
+    offered(again, code)
+    press_button(again, "classroom.take")
+    leading(again)
+    expect(again.locator(".sv-class-inner > .sv-class-count")).to_have_text(EN("classroom.members", n=1))
+    press_button(again, "classroom.end")
+    press_button(again, "classroom.end.sure")
+    expect(said(one)).to_have_text(EN("classroom.over", code=code))
+
+
+def test_who_leads_may_look_on_as_a_student_in_another_tab(visit: Visit, recorded: str) -> None:
+    first, code = opened(visit, recorded)
+    second = visit(f"{recorded}/?class={code}&lang=en", context=first.context)
+    offered(second, code)
+    press_button(second, "classroom.watch")
+    expect(said(second)).to_have_text(EN("classroom.student.follow", code=code))
+    leading(first)
+    expect(first.locator(".sv-class-inner > .sv-class-count")).to_have_text(EN("classroom.members", n=1))
+
+
+def test_an_offer_goes_with_its_class(visit: Visit, recorded: str) -> None:
+    first, code = opened(visit, recorded)
+    second = visit(f"{recorded}/{PLAN}", context=first.context)
+    offered(second, code)
+    press_button(first, "classroom.end")
+    press_button(first, "classroom.end.sure")
+    expect(second.locator(".sv-class")).to_be_hidden()
+    assert second.evaluate("localStorage.getItem('specviz.class.led')") is None
+    # Of a class that went while nobody looked nothing is offered either.
+    second.evaluate(
+        """localStorage.setItem('specviz.class.led', '{"code":"22222","member":"a","token":"b","guesses":{}}')"""
+    )
+    with second.expect_response("**/class/22222*"):
+        second.reload()
+    at(second, "easy")
+    expect(second.locator(".sv-class")).to_be_hidden()
+    assert second.evaluate("localStorage.getItem('specviz.class.led')") is None
+
+
+def told(page: Page) -> None:
+    """The answer stands on the page, with what the class guessed, and nobody is asked any more."""
+    expect(page.locator(".sv-l-truth .sv-l-prose")).to_be_visible()
+    expect(page.locator(".sv-class-guesses .sv-class-count")).to_be_visible()
+    expect(page.get_by_role("button", name=EN("classroom.guess.show"))).to_be_hidden()
+    expect(page.locator(".sv-l-lock")).to_be_hidden()
+    assert page.locator(".sv-l-ask form").count() == 0
+
+
+def test_a_step_whose_answer_was_shown_has_it_for_everybody_who_comes(visit: Visit, recorded: str) -> None:
+    teacher, code = opened(visit, recorded)
+    one, other = joined(visit, recorded, code), joined(visit, recorded, code)
+    guess(one, 0)
+    press_button(teacher, "classroom.guess.show")
+    for page in (teacher, one, other):
+        told(page)
+    press_button(teacher, "lesson.next")
+    for page in (teacher, one, other):
+        at(page, "easy")
+    teacher.get_by_role("button", name=EN("lesson.back"), exact=True).click()
+    for page in (teacher, one, other, joined(visit, recorded, code)):
+        at(page, GUESSED)
+        told(page)
+    other.reload()
+    told(other)
+    teacher.reload()
+    told(teacher)
+
+
+def test_going_to_a_shown_step_shows_no_other(visit: Visit, recorded: str) -> None:
+    teacher, code = opened(visit, recorded)
+    one = joined(visit, recorded, code)
+    back = teacher.get_by_role("button", name=EN("lesson.back"), exact=True)
+    press_button(teacher, "lesson.skip")
+    at(teacher, "easy")
+    press_button(teacher, "classroom.guess.show")
+    told(teacher)
+    back.click()
+    at(teacher, GUESSED)
+    press_button(teacher, "lesson.skip")
+    at(teacher, "easy")
+    told(teacher)
+    back.click()
+    for page in (teacher, one):
+        at(page, GUESSED)
+    expect(teacher.get_by_role("button", name=EN("classroom.guess.show"), exact=True)).to_be_visible()
+    guess(one, 1)
+    expect(one.locator(".sv-l-truth [role=status]")).to_have_text(EN("classroom.guess.waits"))
+    expect(teacher.locator(".sv-class-guesses .sv-class-count")).to_have_text(
+        EN("classroom.guess.count", n=1, members=1)
+    )
+
+
+def test_a_figure_says_who_moves_it_as_that_changes(visit: Visit, recorded: str) -> None:
+    teacher, code = opened(visit, recorded)
+    one = joined(visit, recorded, code)
+    lock = one.locator(".sv-l-lock")
+    expect(lock).to_have_text(EN("classroom.guess.lock"))
+    press_button(teacher, "classroom.mode.roam")
+    expect(lock).to_have_text(EN("lesson.ask.lock"))
+    press_button(teacher, "classroom.mode.follow")
+    expect(lock).to_have_text(EN("classroom.guess.lock"))
+
+
+def test_a_clicker_asks_before_it_tells_and_leaves_no_class(visit: Visit, recorded: str) -> None:
+    teacher, _ = opened(visit, recorded)
+    press_button(teacher, "lesson.present")
+    press(teacher, "PageDown")
+    asked = teacher.locator(".sv-l-form [role=status]")
+    expect(asked).to_have_text(EN("classroom.guess.teacher"))
+    expect(asked).to_be_in_viewport()
+    press(teacher, "Escape", "Escape")
+    at(teacher, GUESSED)
+    leading(teacher)
+    assert "present" not in teacher.url
+
+
+@pytest.mark.parametrize("size", [(1280, 720), (1366, 768), (1024, 768)])
+def test_what_gets_the_focus_is_above_the_buttons(visit: Visit, recorded: str, size: tuple[int, int]) -> None:
+    page = visit(
+        f"{recorded}/?place=lessons&lesson={SLUG}&step={GUESSED}&lang=en",
+        viewport={"width": size[0], "height": size[1]},
+    )
+    at(page, GUESSED)
+    page.get_by_role("button", name=EN("lesson.next"), exact=True).click()
+    page.wait_for_function("document.activeElement.type === 'radio'")
+    for _ in range(4):
+        assert page.evaluate(
+            """() => {
+              const [at, nav] = [document.activeElement, document.querySelector('.sv-l-nav')];
+              return nav.contains(at) || at.getBoundingClientRect().bottom <= nav.getBoundingClientRect().top;
+            }"""
+        )
+        page.keyboard.press("Tab")
+
+
+TYPED = {
+    "an address": "https://specviz.example/?class={code}&lang=vi",
+    "its end": "?class={code}",
+    "a full stop": "{code}.",
+    "quotes": "“{code}”",
+    "spaces": " {code} ",
+}
+
+
+@pytest.mark.parametrize("typed", TYPED.values(), ids=TYPED.keys())
+def test_a_code_is_found_in_what_was_pasted(visit: Visit, recorded: str, typed: str) -> None:
+    _, code = opened(visit, recorded)
+    page = visit(f"{recorded}/?place=lessons&lang=en")
+    page.get_by_label(EN("classroom.join.code")).fill(typed.format(code=code))
+    press(page, "Enter")
+    expect(said(page)).to_have_text(EN("classroom.student.follow", code=code))
+    assert f"class={code}" in page.url
+
+
+@pytest.mark.parametrize("typed", ["https://specviz.example/", "UZ/SB5", "../../x", "%00", "ƯZSB5"])
+def test_what_is_no_code_is_said_at_once(visit: Visit, recorded: str, typed: str) -> None:
+    page = visit(f"{recorded}/?place=lessons&lang=en")
+    page.get_by_label(EN("classroom.join.code")).fill(typed)
+    press(page, "Enter")
+    expect(said(page)).to_have_text(re.compile(re.escape(EN("classroom.error.none").split("{")[0])))
+    assert "class=" not in page.url
 
 
 def test_a_class_guesses_and_sees_the_answer_together(visit: Visit, recorded: str) -> None:
@@ -114,9 +351,20 @@ def test_a_class_guesses_and_sees_the_answer_together(visit: Visit, recorded: st
     assert one.evaluate("document.activeElement.className") == "sv-l-title"
 
 
+def test_the_bars_that_a_teacher_opens_are_on_the_projected_screen(visit: Visit, recorded: str) -> None:
+    teacher, code = opened(visit, recorded)
+    press_button(teacher, "lesson.present")
+    guess(joined(visit, recorded, code), 1)
+    teacher.locator(".sv-class-look > summary").click()
+    assert shown(teacher) == ["0", "1", "0"]
+    over = """([upper, lower]) => document.querySelector(upper).getBoundingClientRect().bottom
+      <= document.querySelector(lower).getBoundingClientRect().top"""
+    teacher.wait_for_function(over, arg=[".sv-class-look", ".sv-l-nav"])
+
+
 def test_a_run_is_sent_and_a_class_roams_and_comes_back(visit: Visit, recorded: str) -> None:
     teacher, code = opened(visit, recorded, "idea")
-    one, other = joined(visit, recorded, code), joined(visit, recorded, code)
+    one, other = joined(visit, recorded, code), joined(visit, recorded, code, viewport=PHONE)
     for page in (one, other):
         at(page, "idea")
     # A run other than the one that stands on every board at first.
@@ -131,6 +379,7 @@ def test_a_run_is_sent_and_a_class_roams_and_comes_back(visit: Visit, recorded: 
     for page in (one, other):
         expect(page.locator(".sv-composer textarea").first).to_have_value(preset.prompt)
         expect(tiles(page)).to_have_count(many)
+        expect(tiles(page).first).to_be_in_viewport()
 
     # On their own: who is elsewhere stays there.
     press_button(teacher, "classroom.mode.roam")
@@ -238,7 +487,7 @@ def test_a_class_is_read_by_all(visit: Visit, recorded: str, theme: str) -> None
         EN("classroom.guess.count", n=1, members=1)
     )
     for page in (teacher, phone):
-        page.add_script_tag(path=str(AXE))
+        page.evaluate(AXE.read_text(encoding="utf-8"))
         assert violations(page) == []
         assert overflow(page) <= 0
     small = phone.locator(".sv-class, .sv-class-guesses").evaluate_all(

@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 import threading
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass, replace
 
 import pytest
 
 from spec_viz.content.presets import load_presets
+from spec_viz.ui.bucket import Buckets
 from spec_viz.ui.classroom import (
     ALPHABET,
     AWAY,
     CODE_LENGTH,
     MOST_OPTIONS,
+    OPENING,
     ClassError,
     ClassLimits,
     Classroom,
     MemoryStore,
     School,
+    Sent,
     Steps,
+    Store,
     plain_code,
 )
+from spec_viz.ui.classroom_redis import RedisStore
+from spec_viz.ui.households import REMEMBERED, Households
+from tests.integration.redis_server import RedisServer, redis_server
 
 LESSONS: dict[str, Steps] = {
     "one": {"start": None, "choose": "choice", "count": "number", "end": None},
@@ -46,9 +54,29 @@ def now() -> Now:
     return Now()
 
 
+@pytest.fixture(scope="module")
+def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    with redis_server(tmp_path_factory.mktemp("redis")) as server:
+        yield server
+
+
+@pytest.fixture(params=["memory", pytest.param("redis", marks=pytest.mark.redis)])
+def store(request: pytest.FixtureRequest, now: Now) -> Iterator[Store]:
+    """Either store; all that is said of one here holds for both."""
+    if request.param == "memory":
+        yield MemoryStore(now)
+        return
+    server: RedisServer = request.getfixturevalue("redis")
+    with server.client() as client:
+        client.flushall()
+    store = RedisStore(server.address, now)
+    yield store
+    store.close()
+
+
 @pytest.fixture
-def school(now: Now) -> School:
-    return School(MemoryStore(now), LESSONS.get, LIMITS, now)
+def school(store: Store, now: Now) -> School:
+    return School(store, LESSONS.get, LIMITS, now)
 
 
 @pytest.fixture
@@ -127,9 +155,8 @@ def test_only_who_holds_the_token_leads(school: School, run: str, token: str) ->
     assert school.attend(code, own)["step"] == "start"
 
 
-def test_the_token_is_not_kept(now: Now) -> None:
-    store = MemoryStore(now)
-    code, token = School(store, LESSONS.get, LIMITS, now).open("one", "start")
+def test_the_token_is_not_kept(store: Store, school: School) -> None:
+    code, token = school.open("one", "start")
     assert token not in repr(store.get(code))
 
 
@@ -297,8 +324,7 @@ def room(code: str, until: float, key: str = "k") -> Classroom:
     return Classroom(code=code, key=key, lesson="one", step="start", steps=LESSONS["one"], led=0.0, until=until)
 
 
-def test_a_store_keeps_codes_apart_and_forgets_what_is_over(now: Now) -> None:
-    store = MemoryStore(now)
+def test_a_store_keeps_codes_apart_and_forgets_what_is_over(store: Store, now: Now) -> None:
     assert store.add(room("A", now.now + 10))
     assert not store.add(room("A", now.now + 10, "other"))
     found = store.get("A")
@@ -318,9 +344,46 @@ def test_a_change_that_fails_changes_nothing(school: School) -> None:
     assert school.look(code, ALICE)["follow"] is True
 
 
-def test_guesses_at_one_moment_are_all_counted(now: Now) -> None:
+def test_a_store_gives_back_all_that_it_was_given(store: Store, now: Now) -> None:
+    full = replace(
+        room("A", now.now + 10.125),
+        follow=False,
+        board=True,
+        revealed=frozenset({"choose", "count"}),
+        guesses={"choose": {ALICE: 2.0, BOB: 0.0}, "count": {BOB: -1e9}, "end": {}},
+        seen={ALICE: 1_000.1, BOB: 1 / 3},
+        sent="a1",
+    )
+    assert store.add(full)
+    assert store.get("A") == full
+    assert store.change("A", lambda found: replace(found, step="ö\u2028\x00")) == replace(full, step="ö\u2028\x00")
+    assert store.get("A") == replace(full, step="ö\u2028\x00")
+    assert store.get("B") is None
+    assert store.get("\ud800") is None
+
+
+def test_a_run_lies_beside_its_class_until_another_takes_its_place(store: Store, now: Now) -> None:
+    first, second = Sent("a1", "một\n" * 1000), Sent("b2", "hai")
+    assert store.add(room("A", now.now + 10))
+    store.keep("A", first)
+    store.change("A", lambda found: replace(found, sent="a1"))
+    assert store.run("A", "a1") == first.text
+    assert (store.run("A", "b2"), store.run("B", "a1")) == (None, None)
+    # A change that names the same run keeps it.
+    store.change("A", lambda found: replace(found, follow=False))
+    assert store.run("A", "a1") == first.text
+    store.keep("A", second)
+    assert store.run("A", "a1") == first.text
+    store.change("A", lambda found: replace(found, sent="b2"))
+    assert (store.run("A", "a1"), store.run("A", "b2")) == (None, "hai")
+    store.end("A")
+    assert (store.get("A"), store.run("A", "b2"), len(store)) == (None, None, 0)
+    store.end("A")
+
+
+def test_guesses_at_one_moment_are_all_counted(store: Store, now: Now) -> None:
     many = 40
-    school = School(MemoryStore(now), LESSONS.get, ClassLimits(members=many), now)
+    school = School(store, LESSONS.get, ClassLimits(members=many), now)
     code, token = school.open("one", "start")
     ready = threading.Barrier(many)
 
@@ -334,3 +397,170 @@ def test_guesses_at_one_moment_are_all_counted(now: Now) -> None:
     for thread in threads:
         thread.join()
     assert school.attend(code, token)["guesses"] == {"choose": [(0, many // 2), (1, many // 2)]}
+
+
+# ---------------------------------------------------------------- a store that is shared
+
+
+def until(true: Callable[[], bool]) -> None:
+    ready = threading.Event()
+    for _ in range(2000):
+        if true():
+            return
+        ready.wait(0.01)
+    raise AssertionError("it never came true")
+
+
+@pytest.fixture
+def shared(redis: RedisServer) -> Iterator[RedisStore]:
+    """A store with a true clock."""
+    with redis.client() as client:
+        client.flushall()
+    store = RedisStore(redis.address)
+    yield store
+    store.close()
+
+
+@pytest.mark.redis
+def test_a_class_that_is_over_leaves_redis_by_itself(shared: RedisStore, redis: RedisServer, run: str) -> None:
+    school = School(shared, LESSONS.get, ClassLimits(left=1.0))
+    code, token = school.open("one", "start")
+    school.send(code, token, run)
+    with redis.client() as client:
+        assert len(client.keys()) == 3
+        # Nothing stays for good, whatever happens.
+        assert all(0 < client.pttl(key) <= 24 * 3600 * 1000 for key in client.scan_iter())
+        until(lambda: client.keys() == [b"specviz:1:classes"])
+    assert len(shared) == 0
+
+
+@pytest.mark.redis
+def test_a_run_lives_as_long_as_its_class(shared: RedisStore, redis: RedisServer, run: str) -> None:
+    school = School(shared, LESSONS.get)
+    code, token = school.open("one", "start")
+    id_ = school.send(code, token, run)
+    with redis.client() as client:
+        both = [client.pttl(f"specviz:1:{name}") for name in (f"class:{code}", f"run:{code}:{id_}")]
+    assert min(both) > 1000 * (ClassLimits().left - 60)
+    assert abs(both[0] - both[1]) < 1000
+
+
+@pytest.mark.redis
+def test_a_poll_does_not_move_the_run(shared: RedisStore, redis: RedisServer, run: str) -> None:
+    school = School(shared, LESSONS.get)
+    code, token = school.open("one", "start")
+    school.send(code, token, run)
+    with redis.client() as client:
+        assert client.strlen(f"specviz:1:class:{code}") < 1000 < len(run) // 10
+
+
+@pytest.mark.redis
+@pytest.mark.parametrize(
+    "kept",
+    [
+        b"",
+        b"\xff",
+        b"null",
+        b"{}",
+        b"[1]",
+        b'{"code":"K7M2P"}',
+        b"\x80\x04K\x01.",
+        b'{"code":"OTHER","key":"k","lesson":"one","step":"start","steps":{},"led":0,"until":9e99}',
+        b'{"code":"K7M2P","key":"k","lesson":"one","step":"start","steps":{"start":"essay"},"led":0,"until":9e99}',
+        b'{"code":"K7M2P","key":"k","lesson":"one","step":"start","steps":{},"led":0,"until":9e99,"seen":{"a":"1"}}',
+    ],
+)
+def test_what_is_no_class_in_redis_counts_as_not_there(shared: RedisStore, redis: RedisServer, kept: bytes) -> None:
+    with redis.client() as client:
+        client.set("specviz:1:class:K7M2P", kept)
+        client.set("specviz:1:run:K7M2P:a1", b"\xff\xfe")
+    assert shared.get("K7M2P") is None
+    assert shared.change("K7M2P", lambda found: found) is None
+    assert shared.run("K7M2P", "a1") is None
+    assert shared.add(room("K7M2P", 9e9))
+    assert shared.get("K7M2P") == room("K7M2P", 9e9)
+
+
+@pytest.mark.redis
+def test_a_key_of_another_kind_is_told_apart_from_no_class(shared: RedisStore, redis: RedisServer) -> None:
+    with redis.client() as client:
+        client.lpush("specviz:1:class:K7M2P", "x")
+    with refused(503, "store"):
+        shared.get("K7M2P")
+
+
+# ---------------------------------------------------------------- one address and the others
+
+
+def test_the_classes_of_an_address_are_those_that_are_still_there(store: Store, now: Now) -> None:
+    school = School(store, LESSONS.get, replace(LIMITS, classes=9, address_classes=2), now)
+    opened = [school.open("one", "start", "a") for _ in range(2)]
+    with refused(429, "own"):
+        school.open("one", "start", "a")
+    school.open("one", "start", "b")
+    school.end(*opened[0])
+    school.open("one", "start", "a")
+    with refused(429, "own"):
+        school.open("one", "start", "a")
+    now.now += LIMITS.left + 1
+    assert len({school.open("one", "start", "a")[0] for _ in range(2)}) == 2
+
+
+def test_an_address_opens_and_ends_no_faster_than_a_teacher_does(store: Store, now: Now) -> None:
+    school = School(store, LESSONS.get, replace(LIMITS, address_openings=4), now)
+
+    def open_() -> None:
+        school.end(*school.open("one", "start", "a"))
+
+    for _ in range(4):
+        open_()
+    with refused(429, "often"):
+        open_()
+    school.end(*school.open("one", "start", "b"))
+    now.now += OPENING
+    open_()
+    with refused(429, "often"):
+        open_()
+
+
+def test_members_of_an_address_that_are_gone_make_place_for_others(store: Store, now: Now) -> None:
+    school = School(store, LESSONS.get, replace(LIMITS, members=9, address_members=4), now)
+    codes = [school.open("one", "choose", address)[0] for address in "ab"]
+    for place in range(4):
+        school.look(codes[place % 2], f"{place:016x}", "a")
+    for _ in range(3):
+        with refused(429, "crowd"):
+            school.look(codes[0], ALICE, "a")
+        with refused(429, "crowd"):
+            school.guess(codes[0], ALICE, "choose", 1, "a")
+    # From elsewhere there is place, and who is counted asks on.
+    school.look(codes[0], BOB, "b")
+    now.now += AWAY / 2
+    school.look(codes[0], f"{0:016x}", "a")
+    now.now += AWAY / 2 + 1
+    school.look(codes[0], ALICE, "a")
+    assert school.look(codes[0], f"{0:016x}", "a")["step"] == "choose"
+
+
+def test_an_address_of_which_nothing_was_heard_for_long_is_forgotten() -> None:
+    households = Households(3, Buckets(3, 1.0), 3, AWAY, lambda: 0.0)
+    for number in range(REMEMBERED + 50):
+        assert households.join(str(number), "K7M2P", ALICE)
+        assert households.open(str(number), lambda _: True, lambda: "K7M2P") is None
+    assert (len(households._seen), len(households._codes)) == (REMEMBERED, REMEMBERED)
+
+
+def test_of_many_who_open_at_one_moment_no_more_than_the_share_is_let_in(now: Now) -> None:
+    school = School(MemoryStore(now), LESSONS.get, replace(LIMITS, classes=50), now)
+    opened: list[str] = []
+
+    def open_() -> None:
+        with suppress(ClassError):
+            opened.append(school.open("one", "start", "a")[0])
+
+    threads = [threading.Thread(target=open_) for _ in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(opened) == LIMITS.address_classes

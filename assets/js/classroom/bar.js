@@ -2,10 +2,13 @@
 
 import { h, newId, say } from '../dom.js';
 
+function quietButtons(t) {
+  return (key, onClick) => h('button', { class: 'sv-quiet sv-quiet--tool', type: 'button', onClick }, t(key));
+}
+
 /** actions = {show(), follow(bool), send(), end()}. Returns {element, draw({code, members, follow, place, said})}. */
 export function teacherBar({ t }, actions) {
-  const button = (key, onClick, more = {}) =>
-    h('button', { class: 'sv-quiet sv-quiet--tool', type: 'button', onClick, ...more }, t(key));
+  const button = quietButtons(t);
   const code = h('button', {
     class: 'sv-class-code',
     type: 'button',
@@ -29,7 +32,7 @@ export function teacherBar({ t }, actions) {
   const element = h(
     'div',
     { class: 'sv-class-inner' },
-    h('span', { class: 'sv-class-name' }, t('classroom.title'), ' ', code),
+    h('span', { class: 'sv-class-name' }, h('span', { class: 'sv-class-word' }, t('classroom.title'), ' '), code),
     members,
     choice,
     send,
@@ -59,7 +62,7 @@ export function teacherBar({ t }, actions) {
 
 /** actions = {back(), board(), leave()}. Returns {element, draw({said, away, run, over})}. */
 export function studentLine({ t }, actions) {
-  const button = (key, onClick) => h('button', { class: 'sv-quiet sv-quiet--tool', type: 'button', onClick }, t(key));
+  const button = quietButtons(t);
   const said = h('p', { class: 'sv-class-said' });
   const back = button('classroom.back', () => actions.back());
   const board = button('classroom.board', () => actions.board());
@@ -75,22 +78,53 @@ export function studentLine({ t }, actions) {
   };
 }
 
+/** actions = {take(), join(), leave()}. Returns {element, draw({said})}. */
+export function otherTab({ t }, actions) {
+  const button = quietButtons(t);
+  const said = h('p', { class: 'sv-class-said' });
+  const buttons = [
+    button('classroom.take', () => actions.take()),
+    button('classroom.watch', () => actions.join()),
+    button('classroom.close', () => actions.leave()),
+  ];
+  return {
+    element: h('div', { class: 'sv-class-inner sv-class-inner--student sv-class-inner--offer' }, said, ...buttons),
+    draw: (state) => say(said, state.said),
+  };
+}
+
 /** The code and the address in letters for the last row, as a dialog; Esc and its button close it. */
-export function showPoster({ t }, code, address) {
+export function showPoster({ t }, code, address, base) {
   const title = newId('class');
+  const square = h('img', {
+    class: 'sv-class-square',
+    src: `${base}class/${code}/square.svg?at=${encodeURIComponent(address.origin + address.pathname)}`,
+    alt: t('classroom.poster.square'),
+    onError: () => square.remove(),
+  });
   const dialog = h(
     'dialog',
     { class: 'sv-class-poster', 'aria-labelledby': title },
     h('h2', { id: title }, t('classroom.poster.title')),
     h('p', { class: 'sv-class-address' }, address.href.replace(/^https?:\/\//, '')),
-    h('p', {}, t('classroom.poster.or')),
-    h('p', { class: 'sv-class-large' }, code),
+    h(
+      'div',
+      { class: 'sv-class-ways' },
+      h('div', {}, h('p', {}, t('classroom.poster.or')), h('p', { class: 'sv-class-large' }, code)),
+      isLocal(address) ? null : square,
+    ),
     isLocal(address) ? h('p', { class: 'sv-class-note' }, t('classroom.poster.local')) : null,
     h('button', { class: 'sv-run', type: 'button', onClick: () => dialog.close() }, t('classroom.close')),
   );
   dialog.addEventListener('close', () => dialog.remove());
   document.querySelector('.sv-app').append(dialog);
   dialog.showModal();
+}
+
+/** A code as it was made, from how a person typed it, or from the class's address. */
+export function plain(typed) {
+  const [, code = typed] = typed.match(/[?&]class=([^&#]*)/) ?? [];
+  return code.replace(/[^0-9a-z]/gi, '').toUpperCase().slice(0, 12);
 }
 
 /** A form for a code; join(code) is called with what was typed. */
@@ -100,7 +134,7 @@ export function joinForm({ t }, join) {
     class: 'sv-text',
     id,
     type: 'text',
-    maxlength: 12,
+    maxlength: 300,
     autocomplete: 'off',
     autocapitalize: 'characters',
     spellcheck: 'false',
@@ -114,7 +148,7 @@ export function joinForm({ t }, join) {
   );
   form.addEventListener('submit', (event) => {
     event.preventDefault();
-    const code = input.value.replace(/[\s-]/g, '').toUpperCase();
+    const code = plain(input.value);
     if (code) join(code);
     else input.focus();
   });

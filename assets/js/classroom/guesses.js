@@ -24,6 +24,8 @@ export function makeGuesses(step, { t, number }, actions) {
     look,
   );
   let drawn = '';
+  // The bars open downwards, and a projected step has its question at the lower edge already.
+  look.addEventListener('toggle', () => look.open && !look.firstChild.hidden && look.scrollIntoView({ block: 'nearest' }));
 
   function draw({ tally, members, shown }) {
     const state = JSON.stringify([tally, members, shown]);

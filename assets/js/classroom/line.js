@@ -10,6 +10,7 @@ const QUIET = 5000; // so long nothing is said of a server that is away
 /**
  * pass = {code, member, token?}: a token makes this page the teacher's.
  * events = {stands(view), lost(), found(), over(error)}: `over` is the server's own word that there is nothing more.
+ * `storeAway`: the last thing heard is that the server is there, but not the store where it keeps classes.
  */
 export class Line {
   #base;
@@ -22,11 +23,22 @@ export class Line {
   #out = Promise.resolve(); // the question that is out
   #timer = null;
   #tidy = new AbortController();
+  storeAway = false;
 
   constructor(base, pass, events) {
-    this.#base = `${base}class/${pass.code}`;
+    this.#base = `${base}class/${encodeURIComponent(pass.code)}`;
     this.#pass = pass;
     this.#events = events;
+  }
+
+  /** Whether the server has the class of this pass; where it does not answer, it may have. */
+  static async isOn(base, pass) {
+    try {
+      await new Line(base, pass, {}).#fetch('?since=');
+      return true;
+    } catch (error) {
+      return !isFinal(error);
+    }
   }
 
   start() {
@@ -63,7 +75,8 @@ export class Line {
       }
       this.#found();
     } catch (error) {
-      if (error instanceof Refused) this.#refused(error);
+      this.storeAway = isStoreAway(error);
+      if (isFinal(error)) this.#refused(error);
       else this.#miss(error);
     }
     if (!this.#tidy.signal.aborted) this.#timer = setTimeout(() => this.ask(), this.#pause());
@@ -76,7 +89,8 @@ export class Line {
       const answer = await this.#fetch(`/${verb}`, { method: 'POST', body }, verb === 'send' ? LONG : PATIENCE);
       return answer.status === 200 ? await answer.json() : {};
     } catch (error) {
-      if (error instanceof Refused) return { error: error.said };
+      this.storeAway = isStoreAway(error);
+      if (isFinal(error)) return { error: error.said };
       console.info('class:', error.name);
       return null;
     } finally {
@@ -133,6 +147,15 @@ export class Refused extends Error {
     super(said.key);
     this.said = said;
   }
+}
+
+/** The server answers, but the store of classes behind it does not: that passes. */
+function isStoreAway(error) {
+  return error instanceof Refused && error.said.key === 'classroom.error.store';
+}
+
+function isFinal(error) {
+  return error instanceof Refused && !isStoreAway(error);
 }
 
 /** Why an answer is none: `Refused`, or an error that may pass. */
