@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from spec_viz.cli import content, decode, family, law, measure, models, serve_config, serving, train
 from spec_viz.cli.terminal import err
+from spec_viz.models.home import settle
 from spec_viz.models.weights import WeightsError
 
 
@@ -20,6 +21,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from spec_viz.ui.wording import words
 
     try:
+        if moved := settle():
+            err.print(f"The usual cache folder cannot be written, so {moved} is used.")
         return int(options.run(options))
     except WeightsError as problem:
         err.print(words("en")(problem.key, **problem.fields), style="red")
@@ -28,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ValueError as problem:
         key = getattr(problem, "key", None)
         sentence = words("en")(key, **problem.fields) if key else str(problem)  # type: ignore[attr-defined]
-        err.print(sentence, style="red")
+        err.print(sentence, style="red", markup=False)
     except KeyboardInterrupt:
         err.print("Stopped.")
         return 130

@@ -26,6 +26,7 @@ STYLES = {
     "bonus": ("★", "white on blue"),
     "plain": ("", "white on blue"),
 }
+ENDED = ("eos", "length")
 
 
 def add(commands: Any) -> None:
@@ -76,7 +77,9 @@ def run_decode(options: argparse.Namespace) -> int:
         "chat",
     )
     given = {name: getattr(options, name) for name in names}
-    request, _ = check(Request(prompt, options=settings_of(options.drafter, options.set), **given))
+    request, _ = check(
+        Request(prompt, options=settings_of(options.drafter, options.set), **given), CATALOGUE[options.target]
+    )
     writable(options.trace)
     loaded = load_model(options.target)
     draw = None if options.json else _draw
@@ -193,17 +196,20 @@ def _print_summary(traces: Sequence[Trace]) -> None:
     from spec_viz.ui.view import view
     from spec_viz.ui.wording import words
 
-    shown = view(tuple(traces), words("en"), "light")
+    said = words("en")
+    shown = view(tuple(traces), said, "light")
     table = Table(box=None, pad_edge=False, show_header=False)
     for number in shown["numbers"]:
-        table.add_row(
-            words("en")(f"number.{number['key']}"), _number(number), number["fraction"] or "", number["badge"]
-        )
+        table.add_row(said(f"number.{number['key']}"), _number(number), number["fraction"] or "", number["badge"])
     out.print()
+    if traces[0].finish == "stopped":
+        out.print(said("board.finish.stopped"), style="yellow")
     out.print(table)
+    if len(traces) > 1 and all(trace.finish in ENDED for trace in traces):
+        out.print(said("race.same" if traces[0].output == traces[1].output else "race.differs"))
     if (policy := traces[0].meta["length"]) != "fixed":
         key = f"length.{policy}"
-        out.print(f"[dim]{words('en')(key)}: {words('en')(key + '.help')}[/dim]")
+        out.print(f"[dim]{said(key)}: {said(key + '.help')}[/dim]")
 
 
 def _number(number: dict[str, Any]) -> str:

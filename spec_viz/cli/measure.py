@@ -1,4 +1,4 @@
-"""`bench`, `concurrency`, `context`, `quantise` and `sweep`: speed and acceptance, measured."""
+"""`bench`, `concurrency`, `context`, `cost`, `quantise` and `sweep`: speed and acceptance, measured."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def add(commands: Any) -> None:
-    """Offer the five."""
+    """Offer the six."""
     bench = command(commands, "bench", run_bench, "speed beside transformers' generate, as ratios in one run")
     bench.add_argument("--questions", type=Path, metavar="FILE.jsonl", help="Spec-Bench questions; presets otherwise")
     bench.add_argument("--held-out", action="store_true", help="prompts that no head of ours was trained on, by task")
@@ -68,6 +68,13 @@ def add(commands: Any) -> None:
     long.add_argument("--repeats", type=at_least(1), default=1)
     long.add_argument("--out", type=Path, metavar="RESULT.json")
     long.add_argument("--csv", type=Path, metavar="FILE.csv", help="a line a sample")
+
+    passes = command(commands, "cost", run_cost, "what a pass over n tokens costs here, and this device's roofline")
+    passes.add_argument("--target", default=DEFAULT, choices=tuple(CATALOGUE), metavar="NAME")
+    passes.add_argument("--max-n", type=at_least(2), default=16, help="passes over 1 to so many tokens")
+    passes.add_argument("--context", type=at_least(1), default=128, help="tokens in front of them")
+    passes.add_argument("--repeats", type=at_least(2), default=5)
+    passes.add_argument("--out", type=Path, metavar="RESULT.json")
 
     few = command(
         commands, "quantise", run_quantise, "weights and KV cache of few bits: what the law, α and speed keep"
@@ -202,6 +209,44 @@ def questions_of(options: argparse.Namespace) -> list[Question]:
         for preset in presets
         if not options.category or preset.name in options.category
     ]
+
+
+def run_cost(options: argparse.Namespace) -> int:
+    """v(n), and how fast this device read and computed for it."""
+    from spec_viz.lab import cost
+
+    writable(options.out)
+    result = cost.measure(
+        load_model(options.target),
+        max_n=options.max_n,
+        context=options.context,
+        repeats=options.repeats,
+        drafters={},
+        progress=lambda items: tqdm(items, file=sys.stderr),
+    )
+    save(options.out, result, "v")
+    if options.json:
+        print(json.dumps(result, ensure_ascii=False, indent=2))
+        return 0
+    show(
+        options,
+        [{name: round(row[name], 3) for name in ("n", "ratio", "low", "high", "ms")} for row in result["v"]],
+        "v(n)",
+    )
+    if found := result["roofline"]:
+        out.print(
+            f"a pass reads B = {found['bytes_per_pass'] / 1e6:.0f} MB, a token costs F = "
+            f"{found['flops_per_token'] / 1e6:.0f} MFLOP\n"
+            f"β = B / t(1) = {found['bytes_per_second'] / 1e9:.1f} GB/s, "
+            f"π = max n·F / t(n) = {found['flops_per_second'] / 1e9:.1f} GFLOP/s\n"
+            f"n* = π/β · B/F = {found['knee']:.1f} tokens: where a pass turns from reading to arithmetic"
+        )
+    told = result["conditions"]
+    out.print(
+        f"[dim]{told['target']}, {told['device_name']}, threads: {told['threads']}, {told['dtype']}, batch 1, behind "
+        f"{told['context']} tokens, medians of {told['repeats']}; {told['created']}[/dim]"
+    )
+    return 0
 
 
 def run_concurrency(options: argparse.Namespace) -> int:

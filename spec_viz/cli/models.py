@@ -10,6 +10,7 @@ from spec_viz.cli.terminal import command, fetch, show
 from spec_viz.models.catalogue import CATALOGUE, DEFAULT, PUBLISHED
 
 if TYPE_CHECKING:
+    from spec_viz.drafters.registry import Knob
     from spec_viz.models.readiness import Standing
 
 
@@ -54,11 +55,16 @@ def run_drafters(options: argparse.Namespace) -> int:
             "rules": ", ".join(family.rules),
             "lossless": "yes",
             "ready": _ready(standing(family)),
-            "options": ", ".join(f"{knob.name}={knob.default}" for knob in family.knobs),
+            "options": ", ".join(f"{knob.name}={knob.default}{_takes(knob)}" for knob in family.knobs),
         }
         for family in families().values()
     ]
     return show(options, rows, "drafters")
+
+
+def _takes(knob: Knob) -> str:
+    allowed = {"int": f"{knob.low}–{knob.high}", "choice": "|".join(knob.choices), "text": ""}[knob.kind]
+    return f" ({allowed})" if allowed else ""
 
 
 def _ready(stands: Standing) -> str:

@@ -12,6 +12,7 @@ from spec_viz.cli.terminal import command, err, known, out
 if TYPE_CHECKING:
     from spec_viz.serving.config.builder import Built
     from spec_viz.serving.config.choice import Finding
+    from spec_viz.serving.config.memory import Memory
     from spec_viz.ui.wording import Words
 
 FORMS = ("bash", "powershell", "yaml", "python", "docker", "docker-rocm", "request", "sglang", "tensorrt-llm")
@@ -43,7 +44,7 @@ def run_config(options: argparse.Namespace) -> int:
     """Print the form and its keys; the exit code is 1 where the configuration is refused."""
     from spec_viz.serving.config.builder import build
     from spec_viz.serving.config.tables import HARDWARE, VERSIONS
-    from spec_viz.ui.serve import choice_of
+    from spec_viz.ui.serve import OPTIONS, VALUE, choice_of
     from spec_viz.ui.wording import words
 
     hardware = options.hardware or MACHINES.get(options.form, "nvidia-24")
@@ -52,6 +53,10 @@ def run_config(options: argparse.Namespace) -> int:
     pairs = [option.partition("=") for option in options.option]
     if bad := [name for name, equals, _ in pairs if not equals]:
         raise ValueError(f"--option takes KEY=VALUE, not {bad[0]}.")
+    if len(pairs) > OPTIONS:
+        raise ValueError(f"At most {OPTIONS} options; {len(pairs)} were given.")
+    if long := [name for name, _, value in pairs if len(value) > VALUE]:
+        raise ValueError(f"--option {long[0]}: a value has at most {VALUE} characters.")
     asked = {name: getattr(options, name) for name in ("method", "target", "drafter", "version")}
     typed = {name: value for name, _, value in pairs}
     built = build(choice_of({**asked, "hardware": hardware, "options": typed}))
@@ -78,6 +83,25 @@ def _print(built: Built, name: str, t: Words) -> None:
         if row.name in shown:
             usual = " " + t("serve.usual", usual=row.usual) if row.usual else ""
             out.print(f"{row.name}: {t(f'serve.key.{row.name}')}{usual}", markup=False)
+    _print_memory(built.memory, t)
+
+
+def _print_memory(memory: Memory | None, t: Words) -> None:
+    """Whether it fits, as the page says it; what does not is said where the findings are."""
+    if memory is None:
+        out.print(t("serve.memory.unknown"), markup=False)
+        return
+    key = {None: "cpu", True: "fits", False: "full"}[memory.fits]
+    room = "" if memory.room is None else _gigabytes(memory.room, t)
+    sentence = t(f"serve.memory.{key}", total=_gigabytes(memory.total, t), room=room)
+    if memory.fits is False:
+        err.print(sentence, style=COLOURS["warn"], markup=False)
+    else:
+        out.print(sentence, markup=False)
+
+
+def _gigabytes(value: float, t: Words) -> str:
+    return f"{value:.1f}".replace(".", "," if t.language == "vi" else ".")
 
 
 def _sentence(finding: Finding, t: Words) -> str:

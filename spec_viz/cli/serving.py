@@ -1,4 +1,4 @@
-"""`serve-local`, `serve-watch`, `serve-compare` and `record-served`: real servers started, watched, compared."""
+"""`serve-local`, `serve-watch`, `serve-compare`, `serve-read`, `record-served`: real servers and what they did."""
 
 from __future__ import annotations
 
@@ -6,23 +6,25 @@ import argparse
 import json
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spec_viz.cli.terminal import command, err, out, show, signals
+from spec_viz.cli.terminal import command, err, out, show, signals, writable
 from spec_viz.serving import METHODS
 
 if TYPE_CHECKING:
     from spec_viz.lab.metrics import Ratio
     from spec_viz.serving.compare import Side
     from spec_viz.serving.counters import Window
+    from spec_viz.serving.saved import Saved
 
 
 def add(commands: Any) -> None:
-    """Offer the four."""
+    """Offer the five."""
     local = command(commands, "serve-local", run_local, "a real vLLM on this machine's processor, to practise with")
     local.add_argument("action", choices=("install", "start", "remove"))
-    local.add_argument("method", nargs="?", default="ngram", choices=METHODS, metavar="METHOD", help=", ".join(METHODS))
+    local.add_argument("method", nargs="?", choices=METHODS, metavar="METHOD", help="of start: " + ", ".join(METHODS))
     local.add_argument("--port", type=int, default=8000, help="of 127.0.0.1")
 
     watch = command(commands, "serve-watch", run_watch, "what a running server's counters say, look after look")
@@ -38,16 +40,25 @@ def add(commands: Any) -> None:
     compared.add_argument("--seconds", type=float, default=1800.0, help="after which it ends with what it has")
     compared.add_argument("--out", type=Path, metavar="FILE", help="where all that was said is kept: .json, or .csv")
 
+    read = command(commands, "serve-read", run_read, "what a kept comparison or a saved run holds")
+    read.add_argument("file", type=Path, metavar="FILE", help="as serve-compare --out, Compare or Saved runs wrote it")
+    read.add_argument("--out", type=Path, metavar="FILE", help="the same numbers as .csv")
+
     record = command(commands, "record-served", run_record, "start servers, ask held-out prompts, keep what they said")
     record.add_argument("methods", nargs="*", metavar="METHOD", help="all of them otherwise: " + ", ".join(METHODS))
     record.add_argument("--out", type=Path, metavar="DIR", help="assets/served otherwise")
-    record.add_argument("--note", default="", help="what else ran on the machine, said in the file")
+    record.add_argument(
+        "--note", default="", help="what else ran on the machine, said in the file; one_core is said in both languages"
+    )
 
 
 def run_local(options: argparse.Namespace) -> int:
     """Build the environment, start a server in it until Ctrl-C, or take the environment away."""
     from spec_viz.serving import local
 
+    if options.method and options.action != "start":
+        raise ValueError(f"{options.action} takes no method: one environment serves them all. Only start names one.")
+    method = options.method or "ngram"
     if options.action == "install":
         vllm = local.install(_hear)
         print(json.dumps({"vllm": str(vllm)}) if options.json else vllm)
@@ -62,10 +73,8 @@ def run_local(options: argparse.Namespace) -> int:
     if not 1 <= options.port <= 65535:
         raise ValueError("--port takes 1 to 65535.")
     with signals() as stopped, tempfile.TemporaryDirectory() as scratch:
-        _hear(f"vLLM {local.VERSION}, {options.method}, comes up: one or two minutes. Ctrl-C ends it.")
-        with local.serving(
-            options.method, port=options.port, scratch=Path(scratch), stop=lambda: bool(stopped)
-        ) as practice:
+        _hear(f"vLLM {local.VERSION}, {method}, comes up: one or two minutes. Ctrl-C ends it.")
+        with local.serving(method, port=options.port, scratch=Path(scratch), stop=lambda: bool(stopped)) as practice:
             told = {"address": practice.address, "method": practice.method, "log": str(practice.log)}
             print(json.dumps(told) if options.json else practice.address, flush=True)
             while not stopped and practice.is_up:
@@ -73,6 +82,8 @@ def run_local(options: argparse.Namespace) -> int:
             if not stopped:
                 err.print("The server ended by itself.", style="red")
                 return 1
+            # One that answers still is waited for.
+            _hear("Stopping the server: up to half a minute where it is answering.")
     return 0
 
 
@@ -99,14 +110,15 @@ def run_watch(options: argparse.Namespace) -> int:
 
 
 def run_compare(options: argparse.Namespace) -> int:
-    """A row for every server and concurrency; what was answered until Ctrl-C is kept too."""
-    from spec_viz.serving.compare import Entrant, Plan, compare, differences, sides, to_csv, to_json
+    """A row for every server and concurrency, also of what came before one failed or Ctrl-C (exit code 1)."""
+    from spec_viz.serving.compare import Entrant, Plan, compare, to_csv, to_json
     from spec_viz.serving.gate import Place
     from spec_viz.training.prompts import TASKS, held_out_prompts
     from spec_viz.ui.wording import words
 
     if options.out and options.out.suffix not in (".json", ".csv"):
         raise ValueError("--out takes a file that ends in .json or .csv.")
+    writable(options.out)
     pairs = [typed.partition("=") for typed in options.servers]
     if not all(equals for _, equals, _ in pairs):
         raise ValueError("Every server is NAME=URL, such as plain=http://127.0.0.1:8000.")
@@ -118,13 +130,39 @@ def run_compare(options: argparse.Namespace) -> int:
         for state in compare(entrants, plan, lambda: bool(stopped)):
             _hear(f"{state.stage} {state.name}: {state.done} of {state.total} answers")
     for name, problem in state.problems:
-        err.print(f"{name}: {say(problem.key, **problem.fields)}", style="red")
-    for each in differences(state.runs):
-        err.print(f"{say(f'differs.{each.name}')}: {' | '.join(each.values)}", style="yellow")
+        err.print(f"{name}: {say(problem.key, **problem.fields)}", style="red", markup=False)
     if options.out:
         options.out.write_text((to_csv if options.out.suffix == ".csv" else to_json)(state.runs), encoding="utf-8")
-    rows = [_side_row(side) for side in sides(state.runs)]
-    return show(options, rows, "compared") if rows else 2
+    return _show_sides(options, state.runs, "compared") or int(bool(state.problems) or state.stage != "done")
+
+
+def run_read(options: argparse.Namespace) -> int:
+    """A row for every server and concurrency of a file, as the comparison printed them."""
+    from spec_viz.serving.compare import MAX_BYTES, parse, to_csv
+    from spec_viz.serving.saved import SavedError
+
+    if options.out and options.out.suffix != ".csv":
+        raise ValueError("--out takes a file that ends in .csv.")
+    if options.file.stat().st_size > MAX_BYTES:
+        raise ValueError(f"{options.file} is larger than {MAX_BYTES // 1_000_000} MB.")
+    try:
+        runs = parse(options.file.read_text(encoding="utf-8", errors="replace"))
+    except SavedError as problem:
+        raise ValueError(f"{options.file} is no comparison that SpecViz kept: {problem}") from None
+    if options.out:
+        options.out.write_text(to_csv(runs), encoding="utf-8")
+    return _show_sides(options, runs, options.file.name)
+
+
+def _show_sides(options: argparse.Namespace, runs: Sequence[Saved], title: str) -> int:
+    """Every server under every load, and in what they differ; the exit code 2 where nothing was measured."""
+    from spec_viz.serving.compare import differences, sides
+    from spec_viz.ui.wording import words
+
+    for each in differences(runs):
+        err.print(f"{words('en')(f'differs.{each.name}')}: {' | '.join(each.values)}", style="yellow", markup=False)
+    rows = [_side_row(side) for side in sides(runs)]
+    return show(options, rows, title) if rows else 2
 
 
 def _side_row(side: Side) -> dict[str, Any]:

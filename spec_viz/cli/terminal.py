@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 from tqdm import tqdm
 
 if TYPE_CHECKING:
@@ -42,7 +43,8 @@ def show(options: argparse.Namespace, rows: Sequence[dict[str, Any]], title: str
     for name in rows[0]:
         table.add_column(name.replace("_", " "), overflow="fold")
     for row in rows:
-        table.add_row(*("" if value is None else str(value) for value in row.values()))
+        # As a text: what a file or a server says may look like markup.
+        table.add_row(*("" if value is None else Text(str(value)) for value in row.values()))
     out.print(table)
     return 0
 

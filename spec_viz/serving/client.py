@@ -22,7 +22,11 @@ from spec_viz.serving.wire import SHORT, STREAM, Stop, Wire, never
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A piece of an answer: milliseconds after the question was sent, and how many tokens came at once."""
+    """A piece of an answer: milliseconds after the question was sent, and how many tokens came at once.
+
+    Sent is when its first byte went out on a connection that was open by then, as in `vllm bench serve`, which keeps
+    its connections (`vllm/benchmarks/lib/endpoint_request_func.py`).
+    """
 
     ms: Milliseconds
     tokens: Annotated[int, Field(ge=1)]
@@ -183,6 +187,7 @@ class Server:
             said = f"{self.address} does not serve {model}"
             raise ServerError("error.server_model", said, address=self.address, model=model)
         self.model = model or next(iter(self.served))
+        self._tells_texts = True
 
     def models(self, stop: Stop = never) -> dict[str, int | None]:
         """What it serves, and the longest context of each where it tells; ServerError where it serves nothing."""
@@ -233,22 +238,25 @@ class Server:
             for chunk in stream:
                 ms = clock()
                 # The client takes a chunk as it comes, of whatever shape; as JSON again, half a letter is refused too.
-                told = chunk.model_dump(warnings=False) if isinstance(chunk, BaseModel) else chunk
-                heard.take(self._parsed(_CHUNK, json.dumps(told)), ms, hear)
+                heard.take(self._parsed(_CHUNK, json.dumps(chunk, default=_dumped)), ms, hear)
         if heard.finish is None:
             key = "error.server_broke" if heard.arrivals else "error.server_odd"
             raise ServerError(key, f"{self.address} ended without an end", address=self.address)
 
     def texts(self, ids: list[int], stop: Stop = never) -> dict[int, tuple[str, str | None]]:
-        """The text of each id, as far as the server tells (`/detokenize`); one that is no whole letters is left out."""
+        """The text of each id, as far as the server tells (`/detokenize`); one that is no whole letters is left out.
+
+        A server that fails at one is not asked for another.
+        """
         found: dict[int, tuple[str, str | None]] = {}
-        for id_ in ids:
+        for id_ in ids if self._tells_texts else ():
             try:
                 body = {"model": self.model, "tokens": [id_]}
                 told = self._wire.read("/detokenize", SHORT, body=body, stop=stop)
                 text = self._parsed(_TEXT, told).prompt
-            except ServerError:
+            except ServerError as problem:
                 # Not every server has it; the ids stand for themselves then.
+                self._tells_texts = problem.key == "error.server_stopped"
                 break
             if "\ufffd" not in text:
                 found[id_] = (text, None)
@@ -261,3 +269,7 @@ class Server:
             # Not its words: they quote what was sent.
             said = f"{self.address} sent what is no answer"
             raise ServerError("error.server_odd", said, address=self.address) from None
+
+
+def _dumped(part: BaseModel) -> dict[str, Any]:
+    return part.model_dump(warnings=False)

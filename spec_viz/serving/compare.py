@@ -2,7 +2,8 @@
 
 A turn is as many questions as there are side by side, or somewhat more; the servers take it one after another, each
 second time in the other order, so that a machine that grows slow slows all of them. The first answers are dropped.
-What comes out is `Saved`, as a recorded run is, so that one code reads and draws both.
+Between two turns a server is asked for the texts of tokens that it has not named yet, so that a run that ends early has
+them. What comes out is `Saved`, as a recorded run is, so that one code reads and draws both.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import TypeAdapter
+from pydantic import Field, TypeAdapter
 
+from spec_viz.engine.trace import MAX_GAMMA, TokenTable
 from spec_viz.lab.metrics import Ratio, Spread
 from spec_viz.serving.client import Answer, BrokenOffError, Server
 from spec_viz.serving.connect import glance
@@ -27,7 +29,7 @@ from spec_viz.serving.counters import NOTHING, Counts, Scrape, Window
 from spec_viz.serving.gate import Place
 from spec_viz.serving.problems import Problem, ServerError
 from spec_viz.serving.reader import Reading, firsts, paces, read_told, tau
-from spec_viz.serving.saved import SAVED, SCHEMA, Asked, Pass, Saved, reading, validate
+from spec_viz.serving.saved import SCHEMA, Asked, Pass, Saved, SavedError, reading, validate
 from spec_viz.serving.wire import Stop, never
 
 WIDTHS = (1, 4, 16)
@@ -36,8 +38,13 @@ MOST_QUESTIONS, MOST_LETTERS, MOST_TOKENS, MOST_WARM_UP, MOST_SECONDS = 64, 8000
 MOST_NAME = 60
 # Answers that fail one after another until a server is left out.
 GIVES_UP = 3
+# Of so many different tokens a server is asked for their texts, one by one; and so many seconds, once it was stopped.
+MOST_TEXTS, GRACE = 1000, 1.5
 SEVERAL: Literal["specviz.compared/1"] = "specviz.compared/1"
+# Of a file: what a comparison comes to at most, so that to read one takes seconds.
 MAX_BYTES = 8_000_000
+MOST_PASSES, MOST_IN_ALL = 8, MOST * len(WIDTHS) * MOST_QUESTIONS * MOST_TOKENS
+LEAST_SECONDS = 1e-6
 _NO_ANSWER = Answer("", None, (), 0, None)
 
 Stage = Literal["looking", "warming", "asking", "done", "stopped", "late"]
@@ -135,6 +142,9 @@ class _Lane:
     asked: list[Asked] = field(default_factory=list)
     failed: int = 0
     problem: Problem | None = None
+    # The texts of tokens, and whose were asked for.
+    tokens: TokenTable = field(default_factory=dict)
+    named: set[int] = field(default_factory=set)
 
     @property
     def is_on(self) -> bool:
@@ -161,7 +171,7 @@ class _Lane:
             head=None,
             max_tokens=plan.max_tokens,
             warm_up=plan.warm_up,
-            tokens={},
+            tokens=dict(self.tokens),
             passes=(*self.passes, *now),
         )
 
@@ -170,6 +180,15 @@ class _Lane:
             # The clock of its own turns, as `seconds` is.
             after = replace(after, seconds=self.before.seconds + self.seconds)
         return Pass(self.width, self.seconds, self.before, after, (), tuple(self.asked))
+
+    def name(self, asked: Sequence[Asked], stop: Stop) -> None:
+        """Learn the texts of tokens that no earlier answer had, those of the answers first."""
+        answers = [each.answer for each in asked]
+        ids = [id_ for part in ("ids", "prompt") for answer in answers for id_ in getattr(answer, part) or ()]
+        new = [id_ for id_ in dict.fromkeys(ids) if id_ not in self.named][: MOST_TEXTS - len(self.named)]
+        if new and self.server is not None:
+            self.named.update(new)
+            self.tokens |= self.server.texts(new, stop)
 
     def begin(self, width: int, before: Scrape | None) -> None:
         self.width, self.seconds, self.before, self.asked = width, 0.0, before, []
@@ -240,6 +259,8 @@ class _Comparison:
                 lane.failed = lane.failed + 1 if each.problem else 0
                 lane.problem = each.problem or lane.problem
             lane.gamma = _gamma(each.answer) or lane.gamma
+        ends = time.monotonic() + GRACE
+        lane.name(asked, lambda: self._over() and time.monotonic() > ends)
 
     def _look(self, lane: _Lane) -> None:
         server = Server(lane.entrant.place, lane.entrant.model)
@@ -439,6 +460,7 @@ class _Several:
 
 
 _SEVERAL = TypeAdapter(_Several)
+_FILE: TypeAdapter[_Several | Saved] = TypeAdapter(Annotated[_Several | Saved, Field(discriminator="schema")])
 
 
 def to_json(runs: Sequence[Saved]) -> str:
@@ -449,9 +471,46 @@ def to_json(runs: Sequence[Saved]) -> str:
 
 def parse(text: str) -> tuple[Saved, ...]:
     """The runs of such a document, or the one of a saved run; SavedError names the field that is wrong."""
-    if SEVERAL in text[:200]:
-        return validate(text, _SEVERAL, MAX_BYTES).runs
-    return (validate(text, SAVED),)
+    told = validate(text, _FILE, MAX_BYTES)
+    runs = told.runs if isinstance(told, _Several) else (told,)
+    for field_, problem in _faults(runs):
+        raise SavedError(field_, problem)
+    return runs
+
+
+def _faults(runs: Sequence[Saved]) -> Iterator[tuple[str, str]]:
+    """What no comparison comes to, though every field is of its kind: where, and what is wrong there."""
+    if not 1 <= len(runs) <= MOST:
+        yield "runs", f"1 to {MOST} of them"
+    if len({run.method for run in runs}) < len(runs):
+        yield "runs", "two of one name"
+    room = MOST_IN_ALL
+    for number, run in enumerate(runs):
+        where = f"runs.{number}"
+        if not run.method.strip() or len(run.method) > MOST_NAME:
+            yield f"{where}.method", "no name"
+        gamma = (run.speculative or {}).get("num_speculative_tokens")
+        if gamma is not None and not (type(gamma) is int and 1 <= gamma <= MAX_GAMMA):
+            yield f"{where}.speculative.num_speculative_tokens", "no length of a draft"
+        levels = [each.concurrency for each in run.passes]
+        if len(set(levels)) < len(levels) or len(levels) > MOST_PASSES:
+            yield f"{where}.passes", "one for every concurrency"
+        for place, each in enumerate(run.passes):
+            here = f"{where}.passes.{place}"
+            if each.seconds < LEAST_SECONDS:
+                yield f"{here}.seconds", "no time in which a question is answered"
+            if len(each.asked) > MOST_QUESTIONS:
+                yield f"{here}.asked", f"{MOST_QUESTIONS} questions at most"
+            counted = [look.speculation for look in (each.before, each.after) if look and look.speculation]
+            if any(len(counts.by_position) > MAX_GAMMA for counts in counted):
+                yield f"{here}.after", "more positions than a draft has"
+            for asked in each.asked:
+                times = [arrival.ms for arrival in asked.answer.arrivals]
+                if times != sorted(times):
+                    yield f"{here}.asked", "arrivals that go back in time"
+                room -= max(len(asked.answer.ids or ()), len(times))
+    if room < 0:
+        yield "runs", "more tokens than a comparison has"
 
 
 def to_csv(runs: Sequence[Saved]) -> str:

@@ -28,6 +28,8 @@ PROBE, PROBE_TOKENS = "Say again: one two three, one two three, one two three.",
 SECONDS_BETWEEN = 0.125
 # Of so many different ids a server is asked for their texts, one by one.
 MOST_TEXTS = 400
+# Seconds for those of an answer that was stopped.
+GRACE = 1.5
 # What says that a server has no counters of vLLM's for us, and nothing about whether it answers questions.
 _NO_COUNTERS = ("error.server_said", "error.server_metrics", "error.server_web", "error.server_key",
                 "error.server_large", "error.server_redirects", "error.server_odd")  # fmt: skip
@@ -199,15 +201,15 @@ class _Question:
             self.outcome = Outcome(problem.answer, problem=problem.told)
             # Without an end, only an answer of plain decoding can be read: a token a round.
             if speculates(before) is False:
-                self.outcome = replace(self.outcome, reading=self._read(problem.answer, version, plain=True))
+                reading = self._read(problem.answer, version, plain=True)
+                ends = time.monotonic() + GRACE
+                reading = _named(reading, server, lambda: time.monotonic() > ends)
+                self.outcome = replace(self.outcome, reading=reading)
             return
         self.stage = "reading"
         self.outcome = Outcome(answer)
         self.outcome = self._counted(answer, before)
-        reading = self._read(answer, version, plain=speculates(before) is False)
-        if reading.trace is not None:
-            texts = server.texts(sorted({*reading.trace.prompt, *reading.trace.output})[:MOST_TEXTS], self.stop)
-            reading = replace(reading, trace=replace(reading.trace, tokens=texts))
+        reading = _named(self._read(answer, version, plain=speculates(before) is False), server, self.stop)
         self.outcome = replace(self.outcome, reading=reading)
         if reading.told is not None:
             self.outcome = replace(self.outcome, counts=reading.told.counts, source="answer")
@@ -245,3 +247,11 @@ class _Question:
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
         }
         return read(answer, meta, {}, run="asked", plain=plain)
+
+
+def _named(reading: Reading, server: Server, stop: Stop) -> Reading:
+    """A reading with the texts of its tokens, as far as the server tells them."""
+    if reading.trace is None:
+        return reading
+    texts = server.texts(sorted({*reading.trace.prompt, *reading.trace.output})[:MOST_TEXTS], stop)
+    return replace(reading, trace=replace(reading.trace, tokens=texts))

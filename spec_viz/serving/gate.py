@@ -22,6 +22,7 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from spec_viz.serving.problems import ServerError
+from spec_viz.serving.switch import NO
 
 SERVERS, PUBLIC = "SPECVIZ_SERVERS", "SPECVIZ_PUBLIC"
 Mode = Literal["off", "listed", "local"]
@@ -36,7 +37,7 @@ class Place:
     """Where a server is: scheme, host, port, and what a proxy puts in front of its paths.
 
     `ip` is the address that a connection goes to, whatever the host's name would lead to then; None leaves that to
-    the connection, as for a server that the operator names on the command line.
+    the connection, as for a server that the operator names on the command line. `listed` is one of the operator's list.
     """
 
     scheme: str
@@ -44,6 +45,7 @@ class Place:
     port: int
     prefix: str = ""
     ip: str | None = None
+    listed: bool = False
 
     @classmethod
     def of(cls, typed: str | Place) -> Place:
@@ -75,6 +77,11 @@ class Place:
         return f"{self.scheme}://{_bracketed(self.ip or self.host)}:{self.port}{self.prefix}"
 
     @property
+    def gets_key(self) -> bool:
+        """Whether the operator named it, in the list or on the command line, and no visitor of the page did."""
+        return self.listed or self.ip is None
+
+    @property
     def named(self) -> str:
         """The host and port that the server is told it was asked as."""
         return _bracketed(self.host) + ("" if self.port == _PORTS[self.scheme] else f":{self.port}")
@@ -98,11 +105,11 @@ class Gate:
             raise ServerError("error.server_off", "servers cannot be asked on this host")
         place = Place.of(typed)
         if place in self.listed:
-            return replace(place, ip=_look_up(place))
+            return replace(place, ip=_look_up(place), listed=True)
         if self.mode == "listed":
             raise ServerError("error.server_not_listed", "not a server of the list", servers=", ".join(self.servers))
         ip = _LOCALHOST if place.host == "localhost" else place.host
-        if not _is_loopback(ip) or place.prefix:
+        if not is_loopback(ip) or place.prefix:
             raise ServerError("error.server_not_here", "not a server on this computer")
         return replace(place, ip=ip)
 
@@ -126,8 +133,8 @@ def is_public() -> bool:
     """Whether people beyond this computer may be looking at the page."""
     told = {name: os.environ.get(name, "").strip().lower() for name in (PUBLIC, "GRADIO_SHARE", "GRADIO_SERVER_NAME")}
     name = told["GRADIO_SERVER_NAME"]
-    is_shared = any(told[each] not in ("", "0", "false") for each in (PUBLIC, "GRADIO_SHARE"))
-    return is_shared or bool(os.environ.get("SPACE_ID")) or not (name in ("", "localhost") or _is_loopback(name))
+    is_shared = any(told[each] not in NO for each in (PUBLIC, "GRADIO_SHARE"))
+    return is_shared or bool(os.environ.get("SPACE_ID")) or not (name in ("", "localhost") or is_loopback(name))
 
 
 def _no_address() -> ServerError:
@@ -138,13 +145,13 @@ def _bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
     """Whether this is an address of this computer in its one plain form, and no other way to write a number."""
     try:
         ip = ipaddress.ip_address(host)
     except ValueError:
         return False
-    # Not `is_loopback`: an IPv4 address inside an IPv6 one counts there too.
+    # Not `ip.is_loopback` for both: an IPv4 address inside an IPv6 one counts there too.
     return ip.is_loopback if ip.version == 4 else ip == ipaddress.IPv6Address("::1")
 
 

@@ -23,7 +23,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -66,6 +66,8 @@ ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
     "VLLM_NO_USAGE_STATS": "1",
     "DO_NOT_TRACK": "1",
+    # What was compiled for one start is kept for the next, also where the user's own programs keep nothing.
+    "PYTHONDONTWRITEBYTECODE": "",
 }
 # On two cores it is up after one or two minutes, on busy ones much later.
 PATIENCE = 900
@@ -177,14 +179,18 @@ def _mark() -> dict[str, Any]:
     return {"recipe": RECIPE, "wheel": WHEEL, "sha256": SHA256, "torch": TORCH}
 
 
+def _alone() -> AbstractContextManager[None]:
+    return _locked(f"vllm-{VERSION}", ServerError("error.local_busy", "another process works on the environment"))
+
+
 @contextmanager
-def _alone() -> Iterator[None]:
+def _locked(name: str, taken: ServerError) -> Iterator[None]:
     cache_folder().mkdir(parents=True, exist_ok=True)
-    guard = FileLock(cache_folder() / f".vllm-{VERSION}.lock")
+    guard = FileLock(cache_folder() / f".{name}.lock")
     try:
         guard.acquire(timeout=0)
     except Timeout:
-        raise ServerError("error.local_busy", "another process works on the environment") from None
+        raise taken from None
     try:
         yield
     finally:
@@ -256,7 +262,7 @@ def serving(
     port = port or free_port()
     folders = {"target": str(fetch(DEFAULT)), "head": str(_head(method, scratch)), "port": str(port)}
     log = scratch / f"{method}.log"
-    with log.open("wb") as out:
+    with _claimed(port), log.open("wb") as out:
         process = subprocess.Popen(
             [str(vllm), *command(method, **folders)[1:]],
             env=os.environ | ENVIRONMENT | settings,
@@ -306,6 +312,11 @@ def _is_taken(port: int) -> bool:
         except OSError:
             return True
     return False
+
+
+def _claimed(port: int) -> AbstractContextManager[None]:
+    """The port as this start's own: vLLM listens only minutes after it began, and until then the port looks free."""
+    return _locked(f"port-{port}", ServerError("error.local_port", f"a server comes up at port {port}", port=port))
 
 
 def _await(process: subprocess.Popen[bytes], address: str, log: Path, stop: Callable[[], bool]) -> None:

@@ -39,7 +39,7 @@ _TICK, _DRAFTS = "Avg prompt throughput: ", "SpecDecoding metrics: "
 def record(method: str, questions: Sequence[tuple[str, str]], note: str, hear: Hear) -> Saved:
     """Start a server that drafts by this method, ask it the questions (task, text) and return what it did.
 
-    `note` says what else the machine did.
+    `note` says what else the machine did; a name such as one_core is said in the reader's language (`serve.note.*`).
     """
     given = {name: value for name, value in os.environ.items() if name.startswith(("VLLM_", "OMP_"))}
     environment = given | ENVIRONMENT | {"VLLM_LOG_STATS_INTERVAL": str(INTERVAL)}

@@ -3,8 +3,8 @@
 One connection a request, to the address that `gate` judged; redirects are not followed, compressed bodies not
 accepted. A server that sends a byte now and then never runs into a timeout, so a watch beside each request cuts its
 connection when its time is over. The official `openai` client speaks through the same connection (`Wire.speak`); it
-accepts one of ours. The key, where a server wants one, is read from SPECVIZ_SERVER_KEY, goes into one header, and
-nowhere else.
+accepts one of ours. The key, where a server wants one, is read from SPECVIZ_SERVER_KEY, goes into one header, to
+servers that the operator named (`Place.gets_key`), and nowhere else.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -154,7 +155,7 @@ class Wire:
         """The whole answer to a GET, or to a POST where there is a body to send as JSON."""
         with self._connected(bounds, stop) as (http, watch):
             request = http.build_request(
-                "GET" if body is None else "POST", self.place.base + path, json=body, headers=_key()
+                "GET" if body is None else "POST", self.place.base + path, json=body, headers=_key(self.place)
             )
             response = http.send(request, stream=True)
             try:
@@ -171,7 +172,7 @@ class Wire:
         # Its import takes as long as a small page: only who asks a server waits for it.
         import openai
 
-        key = _key()
+        key = _key(self.place)
         with self._connected(bounds, stop) as (http, watch):
 
             def listen(response: httpx.Response) -> None:
@@ -192,7 +193,8 @@ class Wire:
                 yield client, lambda: 1000 * (time.perf_counter() - watch.began)
             except openai.APIConnectionError as problem:
                 # What it wraps says more: our own hooks' verdict, or the transport's fault.
-                raise problem.__cause__ or httpx.ReadError(str(problem)) from None
+                fault = problem.__cause__ or httpx.ReadError(str(problem))
+                raise fault from fault.__cause__
             except openai.APIError:
                 said = f"{self.address} gave up in the middle"
                 raise ServerError("error.server_gave_up", said, address=self.address) from None
@@ -213,8 +215,9 @@ class Wire:
             follow_redirects=False,
             # A proxy that the environment names would look names up itself, and connect to what it finds.
             trust_env=place.ip is None,
-            # To load the authorities' certificates takes longer than a short answer, and plain HTTP asks for none.
-            verify=place.scheme == "https",
+            # To load the authorities' certificates takes longer than a short answer, and plain HTTP asks for none. The
+            # operator's own stand in SSL_CERT_FILE.
+            verify=httpx.create_ssl_context() if place.scheme == "https" else False,
             limits=httpx.Limits(max_keepalive_connections=0),
             headers={"Host": place.named, "Accept-Encoding": "identity"},
             timeout=httpx.Timeout(bounds.idle, connect=min(CONNECT, bounds.seconds)),
@@ -225,15 +228,17 @@ class Wire:
 
     def _check(self, response: httpx.Response) -> None:
         status, kind = response.status_code, response.headers.get("Content-Type", "").lower()
+        is_page = kind.startswith(("text/html", "application/xhtml"))
         key = None
         if 300 <= status < 400:
             key = "error.server_redirects"
         elif status in (401, 403):
             key = "error.server_key"
+        elif is_page and (response.is_success or status == 404):
+            # A web server that has no such page says that in a page.
+            key = "error.server_web"
         elif not response.is_success:
             key = "error.server_said"
-        elif kind.startswith(("text/html", "application/xhtml")):
-            key = "error.server_web"
         elif response.headers.get("Content-Encoding", "identity").lower() != "identity":
             key = "error.server_odd"
         if key:
@@ -254,7 +259,7 @@ class Wire:
             if watch.why:
                 raise self._cut(watch) from problem
             if isinstance(problem, httpx.ConnectError | httpx.ConnectTimeout | httpx.InvalidURL):
-                raise ServerError("error.server_away", f"{address} does not answer", address=address) from problem
+                raise ServerError(_unconnected(problem), f"{address} does not answer", address=address) from problem
             if isinstance(problem, httpx.TimeoutException):
                 idle = round(watch.bounds.idle)
                 said = f"{address} sent nothing for {idle} s"
@@ -269,9 +274,25 @@ class Wire:
         return ServerError("error.server_slow", said, address=self.address, seconds=seconds)
 
 
-def _key() -> dict[str, str]:
+def _unconnected(problem: BaseException | None) -> str:
+    """The sentence for a connection that did not come about: nobody there, no TLS there, or somebody else."""
+    seen: list[BaseException] = []
+    # Contexts may go round in a circle.
+    while problem is not None and problem not in seen:
+        if isinstance(problem, ssl.SSLCertVerificationError):
+            return "error.server_certificate"
+        if isinstance(problem, ssl.SSLError):
+            return "error.server_tls"
+        seen.append(problem)
+        # httpcore's pool raises its error anew without the cause.
+        problem = problem.__cause__ or problem.__context__
+    return "error.server_away"
+
+
+def _key(place: Place) -> dict[str, str]:
     key = os.environ.get(KEY, "").strip()
-    if not key:
+    # Behind an address that a visitor typed may listen whoever likes to.
+    if not key or not place.gets_key:
         return {}
     if not key.isascii() or not key.isprintable():
         # Said here: the transport would quote it.

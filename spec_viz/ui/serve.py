@@ -91,9 +91,10 @@ def choice_of(asked: Any) -> Choice:
     hardware = hardware if hardware in HARDWARE else "nvidia-24"
     method = _text(given.get("method"), NAME) or HOME
     plain, _ = resolve(method)
-    started = begin(plain.name if plain else method, _text(given.get("target"), NAME), version, hardware)
-    drafter = _text(given.get("drafter"), NAME) or started.drafter
-    return Choice(method, started.target, drafter, options, started.version, started.hardware)
+    # What begins with a dash is a flag to vLLM, and no model.
+    target, drafter = (_text(given.get(name), NAME).lstrip("- ") for name in ("target", "drafter"))
+    started = begin(plain.name if plain else method, target, version, hardware)
+    return Choice(method, started.target, drafter or started.drafter, options, started.version, started.hardware)
 
 
 def _text(value: Any, most: int) -> str:

@@ -37,6 +37,11 @@ def charts(every: Sequence[Shown], at: int, pen: Pen) -> list[Chart]:
     return [chart for chart in found if chart is not None]
 
 
+def _label(name: str) -> str:
+    """A server's name in a figure, where Plotly reads markup and entities."""
+    return name.replace("&", "&amp;").replace("<", "&lt;")
+
+
 def _colour(place: int, pen: Pen) -> str:
     return pen.paint.muted if place < 0 else pen.colour(place)
 
@@ -48,7 +53,7 @@ def _positions(mine: Sequence[Shown], pen: Pen) -> Chart | None:
     for each, counts in told:
         fractions = [f"{kept}/{counts.drafts}" for kept in counts.by_position]
         look = fill(_colour(each.place, pen), max(each.place, 0), pen)
-        bar: Figure = {"type": "bar", "name": each.name, "marker": look, "customdata": fractions}
+        bar: Figure = {"type": "bar", "name": _label(each.name), "marker": look, "customdata": fractions}
         bar |= {"x": list(range(1, len(fractions) + 1)), "y": [short(ratio.value) for ratio in counts.positions]}
         data.append(bar | {"hovertemplate": "%{x}: %{y:.2f} (%{customdata})"})
         listed.append((each.name, ", ".join(_ratio(ratio, pen) for ratio in counts.positions)))
@@ -69,13 +74,14 @@ def _tau(mine: Sequence[Shown], pen: Pen) -> Chart | None:
     data, listed, lengths = [], [], []
     for each, tau in known:
         fraction = f"{round(tau.numerator)}/{round(tau.denominator)}"
-        bar: Figure = {"type": "bar", "name": each.name, "x": [each.name], "y": [short(tau.value)], "width": 0.5}
+        name = _label(each.name)
+        bar: Figure = {"type": "bar", "name": name, "x": [name], "y": [short(tau.value)], "width": 0.5}
         bar |= {"marker": fill(_colour(each.place, pen), max(each.place, 0), pen), "customdata": [fraction]}
         bar |= {"showlegend": False, "hovertemplate": f"{pen.t('lesson.runs.tau')}: %{{y:.2f}} (%{{customdata}})"}
         data.append(bar)
         listed.append((each.name, f"τ = {fraction} = {_ratio(tau, pen)}"))
         if each.side.counts is not None and each.side.counts.drafts:
-            lengths.append((each.name, short(each.side.counts.length.value)))
+            lengths.append((_label(each.name), short(each.side.counts.length.value)))
     ink = {"symbol": "line-ew-open", "size": 40, "color": pen.paint.ink, "line": {"width": 2, "color": pen.paint.ink}}
     marks = trace([name for name, _ in lengths], [y for _, y in lengths], pen.t("lesson.runs.length"), mode="markers")
     data.append(marks | {"marker": ink, "hovertemplate": "%{y:.2f}"})
@@ -96,12 +102,14 @@ def _spread(
     data: list[Figure] = []
     for each, points, _ in known:
         dots = {"color": _colour(each.place, pen), "size": 9, "opacity": 0.4, "line": {"width": 0}}
-        dot = trace([short(ms) for ms in points], [each.name] * len(points), "", mode="markers", marker=dots)
+        dot = trace([short(ms) for ms in points], [_label(each.name)] * len(points), "", mode="markers", marker=dots)
         data.append(dot | {"showlegend": False, "hovertemplate": "%{y}: %{x:.0f} ms<extra></extra>"})
     for name, symbol in PERCENTILES:
         marker = {"symbol": f"{symbol}-open", "size": 13, "color": pen.paint.ink, "line": {"width": 2}}
         xs = [short(getattr(spread, name)) for _, _, spread in known]
-        line = trace(xs, [each.name for each, _, _ in known], pen.t(f"serve.{name}"), mode="markers", marker=marker)
+        line = trace(
+            xs, [_label(each.name) for each, _, _ in known], pen.t(f"serve.{name}"), mode="markers", marker=marker
+        )
         data.append(line | {"hovertemplate": f"%{{y}}, {name}: %{{x:.0f}} ms<extra></extra>"})
     layout = frame(pen, pen.t(f"chart.{key}.axis"), "")
     layout["height"] = 120 + 52 * len(known)
@@ -122,7 +130,9 @@ def _throughput(every: Sequence[Shown], pen: Pen) -> Chart | None:
         style = {"color": colour, "width": 2.5, "dash": _dash(place)}
         marker = {"size": 9, "symbol": SYMBOLS[(place + 1) % len(SYMBOLS)], "color": colour}
         told = {str(each.side.concurrency): each.side.throughput.value for each in mine}
-        line = trace(list(told), [short(value) for value in told.values()], name, mode="lines+markers", line=style)
+        line = trace(
+            list(told), [short(value) for value in told.values()], _label(name), mode="lines+markers", line=style
+        )
         data.append(line | {"marker": marker, "hovertemplate": "%{x}: %{y:.1f}"})
         listed.append((name, ", ".join(f"{level}: {pen.number(value or 0, 1)}" for level, value in told.items())))
     if not data:
@@ -151,8 +161,10 @@ def arrivals(came: Sequence[tuple[str, int, Sequence[Arrival]]], pen: Pen) -> Ch
             xs.append(round(arrival.ms / 1000, 4))
             ys.append(ys[-1] + arrival.tokens)
         style = {"color": _colour(place, pen), "width": 2, "shape": "hv", "dash": _dash(place)}
-        data.append(trace(xs, ys, name, mode="lines", line=style, hovertemplate="%{x:.2f} s: %{y}"))
-        facts = {"seconds": pen.number(xs[-1], 1), "tokens": ys[-1], "largest": max(a.tokens for a in each)}
+        data.append(trace(xs, ys, _label(name), mode="lines", line=style, hovertemplate="%{x:.2f} s: %{y}"))
+        # A small server answers within a tenth of a second.
+        seconds = pen.number(xs[-1], 1 if xs[-1] >= 1 else 2)
+        facts = {"seconds": seconds, "tokens": ys[-1], "largest": max(a.tokens for a in each)}
         listed.append(pen.t("serve.arrived", name=name, arrivals=len(each), **facts))
     if not data:
         return None

@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Literal
 
 from spec_viz.content.served import run_of
 from spec_viz.engine.trace import Trace, dumps
 from spec_viz.serving import METHODS
 from spec_viz.serving.client import Answer, Arrival
-from spec_viz.serving.problems import ServerError
-from spec_viz.serving.reader import Reading
+from spec_viz.serving.problems import Problem, ServerError
+from spec_viz.serving.reader import Gap, Reading
 from spec_viz.serving.saved import Asked, Saved, SavedError, path_of, reading
 from spec_viz.ui.charts import PALETTES, Chart
 from spec_viz.ui.experiment_pen import Pen, mark
 from spec_viz.ui.serve_charts import arrivals, charts, said, table
 from spec_viz.ui.serve_runs import Shown, levels, name_of, shown
-from spec_viz.ui.wording import words
+from spec_viz.ui.wording import Words, words
 
 Json = dict[str, Any]
 # What one page may hold of a comparison.
 MOST_BYTES = 8_000_000
 MOST_ARRIVALS = 4096
+# Of what fills a kept problem's sentence.
+MOST_LETTERS = 300
 
 
 def kept() -> list[str]:
@@ -36,7 +38,8 @@ def served(asked: Any) -> Json:
 
     With "at" (how many side by side), "language" and "theme": {"verdict", "why", "charts", "table", "levels", "at",
     "differ", "conditions", "questions"}. With "question", a number: that question's answers, to be replayed. With
-    "as", "csv" or "json": {"text"}. With "came" alone, answers as [name, speculates, [[ms, tokens], …]]: {"chart"}.
+    "as", "csv" or "json": {"text"}; with "check": {}. With "came" alone, answers as [name, speculates, [[ms, tokens],
+    …]]: {"chart"}.
     {"error": a sentence} where nothing can be drawn.
     """
     given: Mapping[str, Any] = asked if isinstance(asked, dict) else {}
@@ -46,11 +49,13 @@ def served(asked: Any) -> Json:
     if "came" in given:
         return _came(given["came"], pen)
     try:
-        runs = _runs(given)
+        runs = _runs(given, t)
     except SavedError as problem:
-        return {"error": {"key": "error.saved_bad", "args": {"field": problem.field, "problem": problem.problem}}}
+        return {"error": {"key": "error.saved_bad", "args": {"field": problem.field}}}
     except KeyError:
         return {"error": {"key": "serve.saved.none", "args": {}}}
+    if given.get("as") == "check":
+        return {}
     if given.get("as") in ("csv", "json"):
         from spec_viz.serving.compare import to_csv, to_json
 
@@ -64,20 +69,33 @@ def served(asked: Any) -> Json:
     return _view(runs, every, int(at or 1), pen)
 
 
-def _runs(given: Mapping[str, Any]) -> tuple[Saved, ...]:
+def _runs(given: Mapping[str, Any], t: Words) -> tuple[Saved, ...]:
     record = given.get("record")
     if isinstance(record, str):
         from spec_viz.serving.compare import parse
 
         if len(record) > MOST_BYTES:
             raise SavedError("file", f"larger than {MOST_BYTES // 1_000_000} MB")
-        return parse(record)
+        runs = parse(record)
+        told = (asked.problem for run in runs for each in run.passes for asked in each.asked)
+        if not all(_is_said(problem, t) for problem in told if problem is not None):
+            raise SavedError("problem", "no sentence of SpecViz's")
+        return runs
     named = given.get("runs")
     chosen = [name for name in METHODS if isinstance(named, list) and name in named]
     runs = tuple(run_of(name) for name in chosen)
     if not runs:
         raise KeyError("no run was named")
     return runs
+
+
+def _is_said(problem: Problem, t: Words) -> bool:
+    """Whether the page has a sentence for a problem that stands in a file, and plain words to fill it."""
+    fields: Iterable[Any] = problem.fields.values()
+    fits = all(
+        type(value) in (int, float) or (isinstance(value, str) and len(value) <= MOST_LETTERS) for value in fields
+    )
+    return problem.key.partition(".")[0] == "error" and problem.key in t.table and fits
 
 
 def _view(runs: Sequence[Saved], every: Sequence[Shown], at: int, pen: Pen) -> Json:
@@ -131,9 +149,16 @@ def _conditions(run: Saved, pen: Pen) -> Json:
     return {
         "name": name_of(run, t),
         "said": said_,
-        "note": str(run.machine.get("note") or ""),
+        "note": _note(run, t),
         "command": _command(run),
     }
+
+
+def _note(run: Saved, t: Words) -> str:
+    """What else is to know of a run: a sentence of the page's own where its note names one, else as it was given."""
+    note = str(run.machine.get("note") or "")
+    key = f"serve.note.{note}"
+    return t(key) if key in t.table else t("serve.note", note=note) if note else ""
 
 
 def _command(run: Saved) -> str:
@@ -212,10 +237,14 @@ def answer_of(answer: Answer | None, told: Reading | None, problem: Json | None)
     count, seconds = answer.after_first
     counts = told.told.counts if told is not None and told.told is not None else None
     trace: Trace | None = told.trace if told is not None else None
+    gap: Gap | Literal["broken"] | None = told.gap if told is not None else None
+    # What became of the drafts is told with the last piece, and an answer with a last piece says why it ended.
+    if trace is None and answer.ids is not None and answer.arrivals and answer.finish is None:
+        gap = "broken"
     return {
         "text": answer.text,
         "ndjson": dumps(trace) if trace is not None else "",
-        "gap": told.gap if told is not None else None,
+        "gap": gap,
         "problem": problem,
         "tokens": answer.tokens,
         "first_ms": answer.arrivals[0].ms if answer.arrivals else None,
@@ -233,7 +262,9 @@ def _came(came: Any, pen: Pen) -> Json:
             continue
         pairs = [pair for pair in each[2][:MOST_ARRIVALS] if _is_arrival(pair)]
         place = sum(place >= 0 for _, place, _ in found) if each[1] else -1
-        found.append((str(each[0])[:200], place, [Arrival(float(ms), tokens) for ms, tokens in pairs]))
+        # It is said back, and a lone surrogate goes over no wire.
+        name = str(each[0])[:200].encode("utf-8", "replace").decode()
+        found.append((name, place, [Arrival(float(ms), tokens) for ms, tokens in pairs]))
     chart: Chart | None = arrivals(found, pen)
     return {"chart": asdict(chart) if chart else None}
 

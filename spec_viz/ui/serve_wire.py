@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any, Protocol
 
-from spec_viz.serving.client import Server
 from spec_viz.serving.gate import Place, gate
 from spec_viz.serving.problems import Problem, ServerError
-from spec_viz.serving.saved import Saved
 from spec_viz.ui.serve_view import answer_of
 
 Json = dict[str, Any]
@@ -28,8 +26,6 @@ MOST_QUESTIONS, MOST_TOKENS = 24, 256
 # Seconds of a comparison on a computer of one's own; a host that others share has its own limit.
 PATIENCE = 1800.0
 BETWEEN_RECORDS = 1.0
-# Tokens are asked for their texts one by one.
-MOST_TEXTS = 1000
 
 
 class Bounds(Protocol):
@@ -72,13 +68,13 @@ def _look(given: Mapping[str, Any], _: Bounds, stop: Callable[[], bool]) -> Gene
 def _ask(given: Mapping[str, Any], bounds: Bounds, stop: Callable[[], bool]) -> Generator[Json]:
     from spec_viz.serving.connect import Partial, ask
 
-    prompt = _text(given, "prompt", bounds.prompt_chars + 1)
+    prompt = _text(given, "prompt")
     _fits(prompt, bounds)
     tokens = _whole(given, "max_tokens", 96, 1, MOST_TOKENS)
     servers = _servers(given, 1, 2)
     # Both are admitted before the first is asked.
-    admitted = [(gate().admit(_text(each, "address", MOST_ADDRESS)), _model(each)) for each in servers]
-    for who, (place, model) in enumerate(admitted):
+    admitted = _admitted(servers)
+    for who, (place, model) in enumerate(zip(admitted, map(_model, servers), strict=True)):
         if stop():
             return
         with closing(ask(place, model, prompt, tokens, stop)) as told:
@@ -97,8 +93,8 @@ def _compare(given: Mapping[str, Any], bounds: Bounds, stop: Callable[[], bool])
 
     servers = _servers(given, 2, 4)
     entrants = [
-        Entrant(_text(each, "name", MOST_NAME), gate().admit(_text(each, "address", MOST_ADDRESS)), _model(each))
-        for each in servers
+        Entrant(_text(each, "name", MOST_NAME), place, _model(each))
+        for each, place in zip(servers, _admitted(servers), strict=True)
     ]
     widths = given.get("widths")
     plan = Plan(
@@ -114,21 +110,10 @@ def _compare(given: Mapping[str, Any], bounds: Bounds, stop: Callable[[], bool])
             record = None
             # It grows with every answer, and the page has it drawn each time.
             if last or time.monotonic() - told >= BETWEEN_RECORDS:
-                places = {each.name: each.place for each in entrants}
-                runs = [_named(run, places[run.method], stop) for run in state.runs] if last else state.runs
-                record, told = to_json(runs), time.monotonic()
+                record, told = to_json(state.runs), time.monotonic()
             body = {name: getattr(state, name) for name in ("stage", "name", "width", "done", "total")}
             problems = [{"name": name, **(_problem(each) or {})} for name, each in state.problems]
             yield {"compared" if last else "progress": body | {"problems": problems, "record": record}}
-
-
-def _named(run: Saved, place: Place, stop: Callable[[], bool]) -> Saved:
-    """A run with the texts of its tokens, as far as its server tells them."""
-    answers = [asked.answer for each in run.passes for asked in each.asked]
-    ids = sorted({id_ for answer in answers for id_ in (*(answer.prompt or ()), *(answer.ids or ()))})
-    if not ids or run.tokens:
-        return run
-    return replace(run, tokens=Server(place, run.target).texts(ids[:MOST_TEXTS], stop))
 
 
 def questions(given: Mapping[str, Any], bounds: Bounds) -> tuple[tuple[str, str], ...]:
@@ -168,11 +153,25 @@ def _servers(given: Mapping[str, Any], low: int, high: int) -> list[Mapping[str,
     return list(servers)
 
 
+def _admitted(servers: Sequence[Mapping[str, Any]]) -> list[Place]:
+    """Where they all are; ServerError says which of several may not be asked, by its name or place in the list."""
+    places = []
+    for number, each in enumerate(servers, 1):
+        try:
+            places.append(gate().admit(_text(each, "address", MOST_ADDRESS)))
+        except ServerError as problem:
+            if len(servers) == 1:
+                raise
+            name = _text(each, "name", MOST_NAME).strip() or str(number)
+            raise ServerError("error.server_which", name, name=name, problem=_problem(problem.told)) from None
+    return places
+
+
 def _model(given: Mapping[str, Any]) -> str | None:
     return _text(given, "model", MOST_ADDRESS) or None
 
 
-def _text(given: Mapping[str, Any], name: str, most: int) -> str:
+def _text(given: Mapping[str, Any], name: str, most: int | None = None) -> str:
     value = given.get(name)
     return value[:most] if isinstance(value, str) else ""
 

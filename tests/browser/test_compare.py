@@ -137,7 +137,7 @@ def test_a_pair_is_no_comparison(visit: Visit, recorded: str) -> None:
 def test_axe_finds_nothing_serious_in_a_comparison(visit: Visit, recorded: str, theme: str) -> None:
     page = opened(visit(f"{recorded}/?theme={theme}", reduced_motion="reduce"))
     page.locator("details.sv-settings > summary").click()
-    page.add_script_tag(path=str(AXE))
+    page.evaluate(AXE.read_text(encoding="utf-8"))
     assert serious(page) == []
 
 

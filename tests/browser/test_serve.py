@@ -108,7 +108,7 @@ def test_axe_finds_nothing_serious(visit: Visit, recorded: str, theme: str) -> N
     )
     page = visit(address, reduced_motion="reduce")
     expect(page.locator(".sv-serve-remark--refuse")).to_be_visible()
-    page.add_script_tag(path=str(AXE))
+    page.evaluate(AXE.read_text(encoding="utf-8"))
     assert serious(page) == []
     page.locator(".sv-serve-fix").first.click()
     expect(code(page)).to_be_visible()

@@ -8,14 +8,17 @@ import json
 import re
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import FilePayload, Page, Route, expect
 
-from spec_viz.content.served import view_of
+from spec_viz.content.served import run_of, view_of
+from spec_viz.engine.trace import TokenTable
 from spec_viz.models.catalogue import DEFAULT
 from spec_viz.models.weights import is_cached
+from spec_viz.serving.compare import to_json
 from spec_viz.serving.local import program, serving
 from spec_viz.ui.room import Room
 from spec_viz.ui.wording import words
@@ -67,6 +70,25 @@ def test_rooms_are_reached_by_keyboard_and_by_address(visit: Visit, recorded: st
     page.get_by_role("link", name=EN("serve.room.config"), exact=True).press("Enter")
     page.get_by_role("link", name=EN("serve.way.ask")).press("Enter")
     expect(page.get_by_label(EN("serve.connect.address"), exact=True)).to_be_visible()
+
+
+def test_until_numbers_come_the_room_says_that_they_are_being_read(visit: Visit, recorded: str) -> None:
+    page = visit(f"{recorded}/?place=serve&lang=en")
+    expect(page.locator(".sv-serve-code")).to_be_visible()
+    held: list[Route] = []
+    page.route("**/component_server", lambda route: held.append(route))
+    page.get_by_role("link", name=EN("serve.room.saved"), exact=True).click()
+    instead = page.locator(".sv-serve-room--saved .sv-none")
+    expect(instead).to_have_text(EN("serve.reading"))
+    page.unroute("**/component_server")
+    for route in held:
+        route.continue_()
+    titles(page)
+    expect(instead).to_be_hidden()
+    chosen = page.locator(".sv-serve-runs input:checked")
+    while chosen.count():
+        chosen.first.uncheck()
+    expect(instead).to_have_text(EN("serve.saved.none"))
 
 
 def test_the_lab_and_serve_call_their_rooms_by_one_name_and_keep_their_own(visit: Visit, recorded: str) -> None:
@@ -248,6 +270,41 @@ def test_a_server_that_dies_in_the_middle_leaves_what_came(visit: Visit, recorde
     send(page)
     expect(page.locator(".sv-serve-replay-body .sv-serve-text")).to_have_text("One two three <b>four</b> five")
     expect(page.locator(".sv-serve-replay-body > .sv-alert")).to_have_text(EN("error.server_broke", address=address))
+    # What became of the drafts would have come with the end: no tiles, one sentence why, and the arrivals as they were.
+    expect(page.locator(".sv-serve-replay-body > .sv-l-about")).to_have_text(EN("serve.gap.broken"))
+    assert page.locator(".sv-serve-replay-body .sv-tile").count() == 0
+    expect(page.locator(".sv-serve-facts")).to_contain_text(EN("serve.fact.bursts.said", count=3, largest=3))
+    expect(page.locator(".sv-serve-came .main-svg").first).to_be_visible()
+
+
+def test_an_answer_stays_with_its_name_when_the_next_connection_fails(
+    visit: Visit, recorded: str, toy: tuple[Toy, str]
+) -> None:
+    _, address = toy
+    page = visit(f"{recorded}/?place=serve&room=connect&lang=en")
+    connect(page, address)
+    send(page)
+    tiles = len(seen(page))
+    page.get_by_label(EN("serve.connect.address"), exact=True).fill("http://127.0.0.1:9")
+    page.get_by_role("button", name=EN("serve.connect"), exact=True).click()
+    alert = page.locator(".sv-serve-room--connect > .sv-alert")
+    expect(alert).to_have_text(EN("error.server_away", address="http://127.0.0.1:9"))
+    # The page is built anew in another language, from what it keeps.
+    page.get_by_role("button", name="VI", exact=True).click()
+    expect(page.locator(".sv-serve-room--connect > .sv-lead")).to_have_text(words("vi")("serve.connect.lead"))
+    assert len(seen(page)) == tiles
+    expect(page.locator(".sv-serve-room--connect")).to_contain_text(address.removeprefix("http://"))
+
+
+def test_a_server_more_has_a_name_that_no_other_has(visit: Visit, recorded: str) -> None:
+    page = visit(f"{recorded}/?place=serve&room=compare&lang=en")
+    add = page.get_by_role("button", name=EN("serve.compare.add"))
+    add.click()
+    page.get_by_role("button", name=EN("serve.compare.away", name=EN("serve.compare.name", place=1))).click()
+    add.click()
+    names = page.get_by_label(EN("serve.compare.called"), exact=True)
+    expect(names).to_have_count(3)
+    assert len({each.input_value() for each in names.all()}) == 3
 
 
 @pytest.mark.parametrize(("tells", "gap"), [("sums", "no_lists"), ("nothing", "no_metrics")])
@@ -330,6 +387,103 @@ def test_a_comparison_that_is_stopped_keeps_what_was_measured(
         expect(page.get_by_role("button", name=EN("serve.compare.run"), exact=True)).to_be_visible()
     assert len(page.locator(".sv-serve-question:visible").all()) >= 1
     expect(page.locator(".sv-serve-plots .main-svg:visible").first).to_be_visible()
+    page.locator(".sv-serve-question:visible").first.click()
+    names = seen(page)
+    assert any("“two”" in name for name in names), names
+    assert not any("#10" in name for name in names)
+
+
+# ---------------------------------------------------------------- a file
+
+
+def open_file(page: Page, content: bytes, name: str = "run.json") -> None:
+    with page.expect_file_chooser() as chooser:
+        page.get_by_role("button", name=EN("serve.saved.open"), exact=True).click()
+    chooser.value.set_files(FilePayload(name=name, mimeType="application/json", buffer=content))
+
+
+def test_a_comparison_is_saved_and_opened_again(visit: Visit, recorded: str, toy: tuple[Toy, str]) -> None:
+    with standing(Toy(speculates=False, pause=0.06)) as other:
+        page = visit(f"{recorded}/?place=serve&room=compare&lang=en", reduced_motion="reduce", accept_downloads=True)
+        page.get_by_label(EN("experiments.prompts"), exact=True).select_option("0")
+        page.get_by_label(EN("experiments.own"), exact=True).fill("One?\nTwo?")
+        page.locator(".sv-x-tick:visible", has_text="4").locator("input").uncheck()
+        compare(page, toy[1], other)
+        done = EN("serve.compare.stage.done", done=4, total=4)
+        expect(page.locator(".sv-x-said:visible")).to_have_text(done, timeout=60_000)
+    verdict = page.locator(".sv-x-verdict:visible")
+    said = verdict.inner_text()
+    with page.expect_download() as kept:
+        page.locator("button:visible", has_text=EN("experiments.json")).click()
+    page.get_by_role("link", name=EN("serve.room.saved"), exact=True).click()
+    titles(page)
+    recorded_ones = verdict.inner_text()
+    assert recorded_ones != said
+    open_file(page, Path(kept.value.path()).read_bytes(), "mine.json")
+    expect(page.locator(".sv-serve-opened")).to_have_text(EN("serve.saved.opened", name="mine.json"))
+    expect(verdict).to_have_text(said)
+    expect(page.locator(".sv-serve-runs")).to_be_hidden()
+    page.locator(".sv-serve-question:visible", has_text="Two?").click()
+    assert any("four" in name for name in seen(page))
+    assert page.locator(".sv-serve-room--saved b", has_text="four").count() == 0
+    # A file is nobody else's: the address does not speak of it.
+    assert "serve_question" not in page.url
+    page.get_by_role("button", name=EN("serve.saved.away"), exact=True).press("Enter")
+    expect(page.get_by_role("button", name=EN("serve.saved.open"), exact=True)).to_be_focused()
+    expect(verdict).to_have_text(recorded_ones)
+
+
+@pytest.mark.parametrize(
+    ("content", "key"),
+    [
+        (b"", "error.saved_bad"),
+        (b"\x89PNG\r\n\x1a\n", "error.saved_bad"),
+        (b'{"schema": "specviz.result/1"}', "error.saved_bad"),
+        (b" " * 8_000_001, "experiments.import.big"),
+    ],
+    ids=["empty", "picture", "result", "large"],
+)
+def test_a_file_that_is_no_comparison_is_one_sentence_and_what_stood_there_stays(
+    visit: Visit, recorded: str, content: bytes, key: str
+) -> None:
+    page = visit(f"{recorded}/?place=serve&room=saved&lang=en")
+    before = titles(page)
+    open_file(page, content)
+    alert = page.locator(".sv-serve-room--saved > .sv-alert")
+    expect(alert).to_contain_text(EN(key).split("{")[0])
+    expect(page.locator(".sv-serve-opened")).to_be_empty()
+    assert titles(page) == before
+
+
+def test_words_of_a_file_stay_words(visit: Visit, recorded: str) -> None:
+    evil = "<img src=x onerror='window.hit=1'><b>x</b>"
+    run = run_of("ngram")
+    asked = tuple(
+        replace(each, prompt=f"{evil} {number}", answer=replace(each.answer, text=evil))
+        for number, each in enumerate(run.passes[0].asked)
+    )
+    tokens: TokenTable = dict.fromkeys(run.tokens, (evil, None))
+    made = replace(
+        run,
+        method=evil,
+        target=evil,
+        created=evil,
+        machine={"note": evil, "host": evil},
+        versions={"vllm": evil},
+        command=(evil,),
+        tokens=tokens,
+        passes=(replace(run.passes[0], asked=asked),),
+    )
+    page = visit(f"{recorded}/?place=serve&room=saved&lang=en", reduced_motion="reduce")
+    titles(page)
+    open_file(page, to_json([made]).encode(), f"{evil[:20]}.json")
+    expect(page.locator(".sv-serve-conditions:visible")).to_contain_text(evil)
+    page.locator(".sv-serve-question:visible").first.click()
+    seen(page)
+    titles(page)
+    assert page.locator(".sv-serve-room--saved :is(img, a[href^='javascript'])").count() == 0
+    assert page.locator(".sv-serve-room--saved b", has_text=re.compile("^x$")).count() == 0
+    assert page.evaluate("window.hit") is None
 
 
 # ---------------------------------------------------------------- who may ask
@@ -369,7 +523,7 @@ def test_axe_finds_nothing_serious(visit: Visit, recorded: str, toy: tuple[Toy, 
     titles(page)
     seen(page)
     page.locator(".sv-x-main summary").first.click()
-    page.add_script_tag(path=str(AXE))
+    page.evaluate(AXE.read_text(encoding="utf-8"))
     assert serious(page) == []
     page.get_by_role("link", name=EN("serve.room.connect"), exact=True).click()
     connect(page, toy[1])

@@ -5,16 +5,20 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from spec_viz.cli import main
+from spec_viz.cli import decode, main
 from spec_viz.cli.measure import save
 from spec_viz.cli.terminal import writable
-from spec_viz.engine.trace import loads
+from spec_viz.drafters.registry import families
+from spec_viz.engine.trace import Round, loads
 from spec_viz.lab.law import LawTest
 from spec_viz.models.weights import is_cached
+from spec_viz.ui.wording import words
 
+EN = words("en")
 needs_model = pytest.mark.skipif(not is_cached("smollm2-135m"), reason="the default model is not in the cache")
 
 
@@ -49,6 +53,10 @@ needs_model = pytest.mark.skipif(not is_cached("smollm2-135m"), reason="the defa
         (["bench", "--server", "x", "--against", "vllm"], "--server takes NAME=URL"),
         (["law", "--toy", "--rounds", "2000", "--rule", "typical"], "No test is of these drafters with these rules"),
         (["law", "--drafter", "nope"], "No drafter is called nope; known: none"),
+        (["serve-local", "remove", "ngram"], "remove takes no method: one environment serves them all"),
+        (["serve-local", "install", "eagle3"], "install takes no method"),
+        (["serve-config", "ngram", *(f"--option=a{n}=1" for n in range(41))], "At most 40 options; 41 were given"),
+        (["serve-config", "ngram", f"--option=a={'x' * 401}"], "--option a: a value has at most 400 characters"),
         pytest.param(["decode", "--prompt", " "], "prompt", marks=needs_model),
         pytest.param(["decode", "--prompt", "Hi", "--gamma", "0"], "gamma", marks=needs_model),
         pytest.param(["decode", "--prompt", "Hi", "--drafter", "nope"], "nope", marks=needs_model),
@@ -71,6 +79,7 @@ def test_a_mistake_is_one_sentence(arguments: list[str], sentence: str, capsys: 
         (["sweep", "task", "--max-new-tokens", "1"], "argument --max-new-tokens: 1 is less than 2"),
         (["concurrency", "--batch", "1", "0"], "argument --batch: 0 is less than 1"),
         (["quantise", "--passes", "1"], "argument --passes: 1 is less than 2"),
+        (["cost", "--max-n", "1"], "argument --max-n: 1 is less than 2"),
     ],
 )
 def test_a_number_out_of_range_is_named_at_once(
@@ -205,6 +214,48 @@ def test_an_option_that_takes_text_may_be_a_number(tmp_path: Path) -> None:
     command = ["decode", "--prompt", "Hi", "--drafter", "layer_skip", "--set", "skip=25", "--max-new-tokens", "4"]
     assert main([*command, "--trace", str(out)]) == 0
     assert loads(out.read_text(encoding="utf-8"))[0].meta["drafter_options"]["skip"] == "25"
+
+
+@needs_model
+def test_a_race_says_whether_both_wrote_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["decode", "--prompt", "Say one two three, one two three.", "--max-new-tokens", "12", "--race"]
+    assert main(command) == 0
+    assert EN("race.same") in capsys.readouterr().out
+    # Residual draws are other draws than plain decoding's.
+    drawn = ["--drafter", "early_exit", "--temperature", "1", "--rule", "token"]
+    assert main([*command, *drawn]) == 0
+    assert EN("race.differs") in capsys.readouterr().out
+
+
+@needs_model
+@pytest.mark.parametrize("race", [[], ["--race"]])
+def test_a_run_that_was_stopped_says_so(
+    race: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    drawn: list[int] = []
+
+    def stop_then_draw(round_: Round, table: dict[int, Any]) -> None:
+        drawn.append(round_.round)
+        if len(drawn) == 2:
+            signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(decode, "_draw", stop_then_draw)
+    assert main(["decode", "--prompt", "Count to a hundred: one, two", "--drafter", "none", *race]) == 1
+    said = capsys.readouterr().out
+    assert EN("board.finish.stopped") in " ".join(said.split())
+    assert EN("race.same") not in said
+    assert 2 <= len(drawn) <= 3
+
+
+def test_drafters_tell_what_their_options_take(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["drafters", "--json"]) == 0
+    rows = {row["name"]: row["options"] for row in json.loads(capsys.readouterr().out)}
+    for family in families().values():
+        for knob in family.knobs:
+            assert f"{knob.name}={knob.default}" in rows[family.name]
+            if knob.kind == "int":
+                assert f"({knob.low}–{knob.high})" in rows[family.name]
+            assert all(choice in rows[family.name] for choice in knob.choices)
 
 
 @needs_model

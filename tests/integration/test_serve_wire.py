@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
-from spec_viz.ui.room import Limits, Room
+from spec_viz.ui.limits import Limits
+from spec_viz.ui.room import Room
 from spec_viz.ui.serve_wire import MOST_QUESTIONS, questions
 from spec_viz.ui.wording import words
 from tests.browser.servers import KEPT, WORDS, Toy, standing
+from tests.integration.rooms import by
 
 EN = words("en")
 
@@ -24,9 +26,8 @@ def address() -> Iterator[str]:
 
 def ask(wire: Any, room: Room | None = None) -> list[dict[str, Any]]:
     """The lines that are there in the end."""
-    return [
-        json.loads(line) for line in list((room or Room()).serve({"wire": wire, "nonce": "1"}, "v"))[-1].splitlines()
-    ]
+    answer = list((room or Room()).serve({"wire": wire, "nonce": "1"}, by("v")))[-1]
+    return [json.loads(line) for line in answer.splitlines()]
 
 
 def test_a_server_is_asked_without_a_model_and_leaves_its_place(address: str) -> None:
@@ -40,12 +41,21 @@ def test_a_server_is_asked_without_a_model_and_leaves_its_place(address: str) ->
     assert (len(room.wires), len(room.line)) == (0, 0)
 
 
-def test_both_servers_are_judged_before_the_first_is_asked() -> None:
+@pytest.mark.parametrize(
+    ("typed", "reason"), [("http://10.0.0.1:8000", "error.server_not_here"), ("file:///x", "error.server_address")]
+)
+@pytest.mark.parametrize(("name", "called"), [({}, "2"), ({"name": "eagle3"}, "eagle3"), ({"name": " "}, "2")])
+@pytest.mark.parametrize("what", ["ask", "compare"])
+def test_all_servers_are_judged_before_the_first_is_asked_and_the_one_refused_is_named(
+    what: str, name: dict[str, str], called: str, typed: str, reason: str
+) -> None:
     toy = Toy()
     with standing(toy) as address:
-        servers = [{"address": address}, {"address": "http://10.0.0.1:8000"}]
-        notice = ask({"ask": {"prompt": "Count.", "servers": servers}})[-1]
-    assert notice["notice"]["key"] == "error.server_not_here"
+        servers = [{"name": "plain", "address": address}, {"address": typed, **name}]
+        notice = ask({what: {"prompt": "Count.", "servers": servers}})[-1]["notice"]
+    assert notice["key"] == "error.server_which"
+    said = EN(notice["key"], **notice["args"])
+    assert said == f"Server “{called}”: {EN(reason)}"
     assert toy.asked == []
 
 
@@ -70,9 +80,8 @@ def test_what_cannot_be_asked_is_one_sentence(wire: Any, key: str) -> None:
 
 def test_beginning_something_else_stops_what_was_begun_there() -> None:
     room = Room()
-    ticket = room.wires.join("v", "old")
-    assert ticket is not None
-    list(room.serve({"prompt": "x", "nonce": "new"}, "v"))
+    ticket = room.wires.join(by("v"), "old")
+    list(room.serve({"prompt": "x", "nonce": "new"}, by("v")))
     assert ticket.stop.is_set()
 
 

@@ -246,6 +246,10 @@ def test_what_is_refused_is_refused_there_too(folders: dict[str, Path], tmp_path
     cases.append(
         {"config": {"method": "hydra", "num_speculative_tokens": 3}, "target": str(folders["target"]), "size": 1}
     )
+    # A target without layers for MTP, as `own_layers` says it.
+    cases.append(
+        {"config": {"method": "mtp", "num_speculative_tokens": 1}, "target": str(folders["target"]), "size": 1}
+    )
     taken = [
         (case["config"], said) for case, said in zip(cases, ask(cases, tmp_path), strict=True) if "error" not in said
     ]

@@ -14,10 +14,11 @@ import pytest
 
 from spec_viz.cli import main
 from spec_viz.serving import METHODS
+from spec_viz.serving import compare as comparing
 from spec_viz.serving.compare import Entrant, Plan, State, compare, differences, parse, sides, to_csv, to_json
 from spec_viz.serving.counters import Counts
 from spec_viz.serving.problems import ServerError
-from spec_viz.serving.saved import Saved, SavedError, load, path_of
+from spec_viz.serving.saved import SCHEMA, Saved, SavedError, load, path_of
 from spec_viz.ui.wording import LANGUAGES, words
 from tests.unit.toys import CHAT, Handler, Toy, chunk, missing, running, vllm
 
@@ -204,6 +205,67 @@ def test_a_stop_keeps_what_there_is() -> None:
     assert sum(side.failed for side in sides(late.runs)) <= 1
 
 
+def ids_of(run: Saved) -> set[int]:
+    """Every token that its answers speak of."""
+    answers = [asked.answer for each in run.passes for asked in each.asked]
+    return {id_ for answer in answers for id_ in (*(answer.ids or ()), *(answer.prompt or ()))}
+
+
+def test_texts_come_with_the_answers_and_each_is_asked_for_once() -> None:
+    toys = two()
+    seen = [state for state in states_of(toys) if state.stage == "asking"]
+    for state in seen:
+        for run in state.runs:
+            assert {id_: (f"<{id_}>", None) for id_ in ids_of(run)} == run.tokens
+    for toy in toys.values():
+        asked = [body["tokens"][0] for body in toy.asked("/detokenize")]
+        assert sorted(asked) == [1, 2, 3, 10, 11, 12, 13, 14]
+
+
+def test_a_stopped_a_late_and_a_broken_comparison_have_the_texts_of_what_came() -> None:
+    stopped: list[int] = []
+    with ExitStack() as stack:
+        toys = two()
+        spec = toys["spec"]
+        answered = spec.routes[CHAT]
+
+        def chat(handler: Handler, body: Any) -> None:
+            answered(handler, body)
+            # In the middle of a turn: its own texts are asked for after the stop.
+            stopped.append(1)
+
+        entrants = [Entrant(name, stack.enter_context(running(toy)).place) for name, toy in toys.items()]
+        spec.routes[CHAT] = chat
+        *_, last = compare(entrants, replace(PLAN, warm_up=0), lambda: bool(stopped))
+    assert (last.stage, last.done) == ("stopped", 1)
+    assert set(last.runs[0].tokens) == ids_of(last.runs[0]) != set()
+    *_, late = states_of({"spec": vllm(pause=0.3), "plain": vllm(None)}, replace(PLAN, warm_up=0, seconds=3.0))
+    assert late.stage == "late"
+    assert all(set(run.tokens) == ids_of(run) for run in late.runs)
+    broken = two()
+
+    def dying(handler: Handler, _body: Any) -> None:
+        handler.begin()
+        handler.event(chunk("half", [5], prompt_token_ids=[1]))
+
+    broken["spec"].routes[CHAT] = dying
+    *_, last = states_of(broken, replace(PLAN, warm_up=0))
+    assert set(last.runs[0].tokens) == {1, 5}
+
+
+def test_texts_are_bounded_and_a_server_without_them_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(comparing, "MOST_TEXTS", 4)
+    toys = two()
+    toys["plain"].routes["/detokenize"] = missing
+    *_, last = states_of(toys)
+    spec, plain = last.runs
+    # The answer's own come first.
+    assert set(spec.tokens) == {10, 11, 12, 13}
+    assert plain.tokens == {}
+    assert len(toys["plain"].asked("/detokenize")) == 1
+    assert (last.stage, last.problems) == ("done", ())
+
+
 def test_others_on_a_server_are_noticed() -> None:
     toys = two()
     spec = toys["spec"]
@@ -312,11 +374,49 @@ def test_a_comparison_is_written_and_read_again(kept: tuple[Saved, ...]) -> None
     assert to_csv(()) == ""
 
 
+def test_a_file_may_be_written_anew_in_another_order(kept: tuple[Saved, ...]) -> None:
+    body = json.loads(to_json(kept))
+    assert parse(json.dumps(dict(reversed(body.items())), indent=2)) == kept
+
+
+def huge(run: dict[str, Any]) -> dict[str, Any]:
+    answer = run["passes"][0]["asked"][0]["answer"]
+    answer["ids"] = [1] * 400_000
+    return run
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        (lambda _: [], "runs"),
+        (lambda runs: [runs[0], runs[0]], "runs"),
+        (lambda runs: [runs[0] | {"method": str(number)} for number in range(5)], "runs"),
+        (lambda runs: [runs[0] | {"method": "x" * 61}], "runs.0.method"),
+        (lambda runs: [runs[0] | {"method": " "}], "runs.0.method"),
+        (lambda runs: [runs[0] | {"passes": runs[0]["passes"] * 2}], "runs.0.passes"),
+        (lambda runs: [runs[0] | {"speculative": {"num_speculative_tokens": 10**9}}], "runs.0.speculative"),
+        (lambda runs: [runs[0] | {"speculative": {"num_speculative_tokens": {}}}], "runs.0.speculative"),
+        (lambda runs: [huge(runs[0])], "runs"),
+    ],
+)
+def test_what_no_comparison_comes_to_is_refused(change: Any, field: str, kept: Sequence[Saved]) -> None:
+    body = json.loads(to_json(kept[:1]))
+    body["runs"] = change(body["runs"])
+    with pytest.raises(SavedError) as told:
+        parse(json.dumps(body))
+    assert told.value.field.startswith(field)
+
+
 @pytest.mark.parametrize(
     "text",
     [
         "",
         "{}",
+        '"specviz.compared/1"',
+        '{"schema": "specviz.trace/1"}',
+        '{"schema": {"a": 1}}',
+        '{"schema": "specviz.compared/1", "runs": [NaN]}',
+        f'{{"schema": "{SCHEMA}"}}',
         "[]",
         '{"schema": "specviz.compared/1", "runs": 5}',
         '{"schema":"specviz.compared/1","runs":[{}]}',
@@ -366,8 +466,53 @@ def test_the_command_prints_a_table_and_keeps_what_was_said(tmp_path: Path, caps
         assert [(row["server"], row["side by side"], row["τ"]) for row in rows] == [("spec", 1, 2.0), ("plain", 1, 1.0)]
         runs = parse((tmp_path / "run.json").read_text(encoding="utf-8"))
         assert [run.method for run in runs] == ["spec", "plain"]
+        assert main(["serve-read", str(tmp_path / "run.json"), "--json", "--out", str(tmp_path / "again.csv")]) == 0
+        assert json.loads(capsys.readouterr().out) == rows
+        assert (tmp_path / "again.csv").read_text(encoding="utf-8") == to_csv(runs)
         assert main([*told, "--out", str(tmp_path / "run.txt")]) == 2
+        spec.seen.clear()
+        assert main([*told, "--out", str(tmp_path / "no folder" / "run.json")]) == 2
+        assert "run.json" in "".join(capsys.readouterr().err.split())
+        assert not spec.seen, "where results go is tried before anybody is asked"
+        # Half of a comparison is told, and is no success.
+        assert main(["serve-compare", f"spec={spec.address}", "gone=http://127.0.0.1:9", "--limit", "1", "--json"]) == 1
+        half = capsys.readouterr()
+        assert {row["server"] for row in json.loads(half.out)} == {"spec"}
+        assert "does not answer" in half.err.replace("\n", " ")
         assert main(["serve-compare", "http://127.0.0.1:9"]) == 2
         assert "NAME=URL" in capsys.readouterr().err
     assert main(["serve-compare", "a=http://127.0.0.1:9", "b=http://127.0.0.1:9", "--concurrency", "1"]) == 2
     assert "does not answer" in capsys.readouterr().err.replace("\n", " ")
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "is no comparison that SpecViz kept"),
+        (b"\xff\xfe{}", "is no comparison that SpecViz kept"),
+        (b'{"schema": "specviz.compared/1", "runs": []}', "1 to 4 of them"),
+        (b'{"schema": "specviz.served/1", "versions": {"[/red]": 3}}', "is no comparison that SpecViz kept"),
+        (b" " * (comparing.MAX_BYTES + 1), "is larger than 8 MB"),
+    ],
+    ids=["empty", "bytes", "none", "markup", "large"],
+)
+def test_the_command_says_why_it_does_not_read_a_file(
+    content: bytes, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "f.json"
+    path.write_bytes(content)
+    assert main(["serve-read", str(path)]) == 2
+    assert said in " ".join(capsys.readouterr().err.split())
+    assert main(["serve-read", str(tmp_path / "nothing.json")]) == 2
+    assert main(["serve-read", str(path), "--out", str(tmp_path / "x.txt")]) == 2
+
+
+def test_names_in_a_file_are_no_markup_of_the_terminal(
+    kept: tuple[Saved, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "f.json"
+    path.write_text(to_json([replace(kept[0], method="[/red]", target="[/x]"), kept[1]]), encoding="utf-8")
+    assert main(["serve-read", str(path)]) == 0
+    told = capsys.readouterr()
+    assert "[/red]" in told.out
+    assert "[/x]" in told.err

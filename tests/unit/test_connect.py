@@ -74,9 +74,10 @@ def test_an_answer_is_shown_while_it_comes_and_becomes_a_trace() -> None:
     assert [each.tokens for each in outcome.bursts] == [1, 3, 1]
     assert outcome.first_ms is not None
     assert outcome.first_ms >= 300
-    # 0.6 s at least for the four tokens after the first.
-    assert outcome.token_ms is not None
-    assert 145 < outcome.token_ms < 1000
+    # Three pauses before the last piece is sent; what is written first may be read late on a busy machine.
+    first, *_, last = outcome.bursts
+    assert last.ms >= 900
+    assert outcome.token_ms == pytest.approx((last.ms - first.ms) / 4)
     assert outcome.reading is not None
     trace = outcome.reading.trace
     assert trace is not None
@@ -223,6 +224,8 @@ def test_a_server_killed_in_the_middle_leaves_its_text_and_a_plain_one_its_round
     assert (trace is not None) == is_drawn
     if trace is not None:
         assert (trace.output, trace.finish) == ((5, 6), "error")
+        # What came has its texts.
+        assert trace.tokens == {id_: (f"<{id_}>", None) for id_ in (1, 5, 6)}
 
 
 def test_a_stop_ends_a_question_at_once_and_keeps_what_came() -> None:

@@ -141,6 +141,8 @@ def test_servers_of_the_list_may_have_names_and_are_connected_to_where_they_were
     place = door.admit("https://vllm.example:443/team/")
     assert (place.base, place.named, looked_up) == ("https://10.1.2.3:443/team", "vllm.example", ["vllm.example"])
     assert door.admit("http://127.0.0.1:1").base == "http://127.0.0.1:1"
+    # What a visitor types is no server of the operator's, and gets no key of theirs.
+    assert (place.gets_key, door.admit("http://127.0.0.1:1").gets_key) == (True, False)
     # Another port, path or scheme is another server.
     for typed in ("https://vllm.example:8443/team", "https://vllm.example", "http://vllm.example/team"):
         assert refused(door, typed) == "error.server_not_here"

@@ -197,6 +197,19 @@ def test_a_port_that_is_taken_an_environment_that_is_missing_and_a_stop_are_said
     assert start(stopped=True) == "error.local_stopped"
 
 
+def test_a_port_where_another_start_still_comes_up_is_taken(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """vLLM listens minutes after it was started: until then the other's answers would be taken for one's own."""
+    place_fake()
+    port = local.free_port()
+    monkeypatch.setattr(local, "_is_taken", lambda _: False)
+    with local.serving("ngram", port=port, scratch=scratch):
+        with pytest.raises(ServerError) as told, local.serving("baseline", port=port, scratch=scratch):
+            raise AssertionError("it came up")
+        assert told.value.key == "error.local_port"
+    with local.serving("ngram", port=port, scratch=scratch) as practice:
+        assert practice.is_up
+
+
 def test_the_command_prints_the_address_and_ends_on_a_signal(capsys: pytest.CaptureFixture[str]) -> None:
     place_fake()
     port = local.free_port()

@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 import yaml
 
+from spec_viz.cli import main
 from spec_viz.serving.config.builder import Built, begin, build
 from spec_viz.serving.config.choice import Choice, Finding, apply
 from spec_viz.serving.config.forms import dotted_value, powershell_quote
 from spec_viz.serving.config.pairs import PAIRS
-from spec_viz.serving.config.tables import HARDWARE, KEYS, METHODS, VERSIONS
+from spec_viz.serving.config.tables import HARDWARE, KEYS, METHODS, VERSIONS, Key
+from spec_viz.serving.local import TELLS_STEPS
 from spec_viz.ui.serve import choice_of, serve
 from spec_viz.ui.wording import words
 
@@ -34,6 +36,18 @@ def made(method: str, /, *, hardware: str = "nvidia-24", version: str = "0.32", 
 
 def said(built: Built, rule: int) -> list[tuple[str, str]]:
     return [(finding.severity, finding.name) for finding in built.findings if finding.rule == rule]
+
+
+def test_a_server_that_is_started_as_built_tells_connect_every_step() -> None:
+    for method in METHODS:
+        told = shlex.split(form_of(build(begin(method)), "bash"))
+        flag, value = TELLS_STEPS.split()
+        # Plain decoding has no steps, and vLLM does not start with the flag there.
+        assert (flag in told) == (method != "baseline"), method
+        assert flag not in told or told[told.index(flag) + 1] == value
+        # The page's own summary of steps needs no other flag (vllm/entrypoints/generate/base/serving.py of 0.32.0).
+        alone = made(method, enable_per_request_metrics="")
+        assert not said(alone, 17)
 
 
 SCHEDULE = "num_speculative_tokens_per_batch_size"
@@ -151,7 +165,7 @@ CASES: list[tuple[int, Built, tuple[str, str], Built]] = [
     (17, made("ngram", n=2), ("warn", "metrics_many"), made("ngram", n=1)),
     (17, made("ngram", stream="true"), ("warn", "metrics_stream"), made("ngram", stream="true", include_usage="true")),
     (18, made("ngram", min_p=0.1), ("note", "request_refused"), made("baseline", min_p=0.1)),
-    (18, made("ngram", logit_bias="x"), ("note", "request_refused"), made("ngram")),
+    (18, made("ngram", logit_bias='{"5": 1}'), ("note", "request_refused"), made("ngram")),
     (19, made("ngram", enforce_eager="True"), ("note", "python_flag"), made("ngram", enforce_eager="true")),
     (20, made("suffix"), ("note", "arctic"), made("ngram")),
     (
@@ -207,6 +221,68 @@ def test_a_fix_takes_its_finding_away_and_refuses_nothing_new(
     }
 
 
+VICUNA = "lmsys/vicuna-7b-v1.3"
+# What stands beside the numbered rules: what breaks it, how grave and in which words, and the neighbour that keeps it.
+BESIDE: list[tuple[Built, tuple[str, str], Built]] = [
+    (made("mtp", target="Qwen/Qwen3-8B"), ("refuse", "own_layers"), made("mtp", target="me/own")),
+    (made("dspark", target="meta-llama/Llama-3.1-8B-Instruct", drafter=""), ("refuse", "own_layers"), made("dspark")),
+    (
+        made("suffix", num_speculative_tokens=129),
+        ("refuse", "length_first"),
+        made("suffix", num_speculative_tokens=128),
+    ),
+    (
+        made("ngram", hardware="cpu", num_speculative_tokens=129),
+        ("refuse", "length_first"),
+        made("ngram", num_speculative_tokens=129),
+    ),
+    (made("ngram_gpu", hardware="cpu"), ("refuse", "lookup_cpu"), made("ngram_gpu", hardware="amd-192")),
+    (made("medusa", max_model_len=4096), ("refuse", "context"), made("medusa")),
+    (made("ngram", target=VICUNA, max_model_len=2049), ("refuse", "context"), made("ngram", target=VICUNA)),
+    (made("ngram", max_num_batched_tokens=15), ("refuse", "batch"), made("ngram", max_num_batched_tokens=16)),
+    (made("baseline", n=2), ("warn", "greedy_many"), made("baseline", n=2, temperature=0.5)),
+    (made("ngram", max_model_len=128), ("warn", "answer_long"), made("ngram", max_model_len=256)),
+]
+
+
+@pytest.mark.parametrize(("broken", "expected", "kept"), BESIDE)
+def test_a_rule_beside_them_speaks_where_it_is_broken_and_its_fix_mends_it(
+    broken: Built, expected: tuple[str, str], kept: Built
+) -> None:
+    assert expected in said(broken, 0)
+    assert expected not in said(kept, 0)
+    finding = found(broken, expected[1])
+    assert finding.fix
+    after = build(apply(broken.choice, finding.fix))
+    assert expected not in said(after, 0)
+    assert not after.refused
+
+
+def test_no_method_begins_with_more_context_than_its_target_reads() -> None:
+    for method in METHODS:
+        for target in (pair.target for pair in PAIRS if pair.method == method):
+            assert "context" not in {finding.name for finding in build(begin(method, target)).findings}, (
+                method,
+                target,
+            )
+
+
+@pytest.mark.parametrize("key", [key for key in KEYS.values() if key.high is not None], ids=lambda key: key.name)
+def test_a_number_above_its_range_is_told_the_whole_range(key: Key) -> None:
+    finding = next(each for each in made("ngram", more={key.name: "99999"}).findings if each.about == key.name)
+    sentence = words("en")(f"serve.say.{finding.name}", **finding.args)
+    assert f"from {key.low:g} to {key.high:g}" in sentence
+
+
+@pytest.mark.parametrize(("typed", "sent"), [('{"5": 100}', {"5": 100}), ("x", None), ("[5]", None), ("{}", None)])
+def test_logit_bias_is_sent_as_the_object_that_the_protocol_wants(typed: str, sent: Any) -> None:
+    built = made("baseline", logit_bias=typed)
+    assert built.refused is (sent is None)
+    if sent:
+        parts = shell_words(form_of(built, "request"))
+        assert json.loads(parts[parts.index("-d") + 1])["logit_bias"] == sent
+
+
 RATES = [
     ("[0.9,0.5]", "synthetic_count"),
     ("[0.5,0.6,0.7]", "synthetic_rising"),
@@ -254,7 +330,7 @@ ODD = 'it\'s "a" $HOME `x` \u2019; rm -rf / #\\'
 SETUPS = [
     *(made(name) for name in METHODS),
     *(made(name, hardware="amd-192") for name in METHODS),
-    *(made(name, hardware="cpu") for name in METHODS if name != "dspark"),
+    *(made(name, hardware="cpu") for name in METHODS if name not in ("dspark", "ngram_gpu")),
     *(made(pair.method, target=pair.target, drafter=pair.drafter) for pair in PAIRS),
     made("eagle", **{SCHEDULE: "[[1,64,3],[65,128,1],[129,512,0]]"}, VLLM_USE_V2_MODEL_RUNNER="0"),
     made("eagle3", rejection_sample_method="synthetic", synthetic_acceptance_rates="[0.9,0.5,0.1]"),
@@ -475,10 +551,48 @@ def test_an_eight_billion_pair_fits_24_gigabytes_and_not_16() -> None:
     assert made("ngram", target="me/own").memory is None
 
 
+def test_memory_counts_wider_numbers_and_stages() -> None:
+    def parts(**options: Any) -> dict[str, float | None]:
+        memory = made(options.pop("method", "eagle3"), **options).memory
+        assert memory
+        return {part.name: part.gigabytes for part in memory.parts}
+
+    usual, wide = parts(), parts(dtype="float32")
+    for name in ("target", "drafter", "cache"):
+        assert wide[name] == pytest.approx(2 * (usual[name] or 0)), name
+    # What is published in few bits stays so; its cache does not.
+    quantised, same = parts(method="p_eagle"), parts(method="p_eagle", dtype="float32")
+    assert same["target"] == quantised["target"]
+    assert same["cache"] == pytest.approx(2 * (quantised["cache"] or 0))
+    staged = parts(pipeline_parallel_size=2)
+    assert staged["target"] == pytest.approx((usual["target"] or 0) / 2)
+    assert staged["drafter"] == usual["drafter"]
+
+
+@pytest.mark.parametrize(
+    ("told", "where", "said_"),
+    [
+        (["eagle3", "--hardware", "nvidia-8"], "err", "roughly does not fit: about 19.4 GB"),
+        (["eagle3"], "out", "roughly fits: about 19.4 GB"),
+        (["ngram", "--hardware", "cpu", "--lang", "vi"], "out", "2,4 GB"),
+        (["ngram", "--target", "me/own"], "out", "size of this target is not known"),
+    ],
+)
+def test_the_command_says_whether_it_fits(
+    told: list[str], where: str, said_: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["serve-config", *told]) == 0
+    assert said_ in " ".join(getattr(capsys.readouterr(), where).split())
+
+
 @pytest.mark.parametrize("language", ["vi", "en"])
 def test_everything_that_is_said_has_its_words(language: str) -> None:
     table = words(language).table
-    for built in [*SETUPS, *(each for _, broken, _, kept in CASES for each in (broken, kept))]:
+    for built in [
+        *SETUPS,
+        *(each for _, broken, _, kept in CASES for each in (broken, kept)),
+        *(broken for broken, *_ in BESIDE),
+    ]:
         for row in built.explained:
             assert f"serve.key.{row.name}" in table
         for finding in built.findings:
@@ -531,3 +645,17 @@ def test_a_hostile_page_gets_an_answer_too(asked: Any) -> None:
     assert all(part.isprintable() and len(part) <= 400 for part in (choice.target, *choice.options.values()))
     assert len(choice.options) <= 40
     json.dumps(serve(asked))
+
+
+@pytest.mark.parametrize("name", ["-x", "--trust-remote-code", " - --port=1", "—x", "-"])
+def test_a_model_s_name_is_never_printed_as_a_flag(name: str) -> None:
+    usual = choice_of({"method": "draft_model"})
+    choice = choice_of({"method": "draft_model", "target": name, "drafter": name})
+    assert not choice.target.startswith("-")
+    assert not choice.drafter.startswith("-")
+    if not name.strip("- "):
+        assert (choice.target, choice.drafter) == (usual.target, usual.drafter)
+    for form in build(choice).forms:
+        text = "".join(piece.text for piece in form.pieces)
+        assert "serve --trust" not in text
+        assert "serve -x" not in text

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import csv
 import io
 import json
+import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,9 +15,13 @@ import pytest
 from spec_viz.content.served import run_of, view_of
 from spec_viz.engine.trace import loads
 from spec_viz.serving import METHODS
+from spec_viz.serving.client import Answer, Arrival
 from spec_viz.serving.compare import to_json
+from spec_viz.serving.problems import Problem
+from spec_viz.serving.saved import Asked, Saved
 from spec_viz.ui.serve_view import served
-from spec_viz.ui.wording import words
+from spec_viz.ui.wording import LANGUAGES, words
+from tests.unit.test_saved import small
 
 EN = words("en")
 
@@ -114,3 +121,155 @@ def test_arrivals_of_a_page_are_drawn_and_others_left_out() -> None:
     chart = ask(came=came)["chart"]
     assert [line["y"] for line in chart["figure"]["data"]] == [[0, 1, 5], [0, 1]]
     assert ask(came="x")["chart"] is None
+
+
+# ---------------------------------------------------------------- what broke off, and what a note says
+
+
+def with_asked(run: Saved, asked: Asked) -> Saved:
+    return replace(run, passes=(replace(run.passes[0], asked=(asked,)),))
+
+
+BROKE = Problem("error.server_broke", {"address": "http://x"})
+
+
+@pytest.mark.parametrize(
+    ("ids", "finish", "plain", "gap"),
+    [
+        # A speculating server tells what became of the drafts with the last piece only.
+        ((5, 6), None, False, "broken"),
+        ((5, 6), None, True, None),
+        (None, None, False, "no_ids"),
+        ((5, 6), "length", False, "no_metrics"),
+    ],
+)
+def test_an_answer_that_broke_off_says_why_there_are_no_tiles(
+    ids: tuple[int, ...] | None, finish: str | None, plain: bool, gap: str | None
+) -> None:
+    arrivals = (Arrival(10.0, 1), Arrival(20.0, 1))
+    answer = Answer("One two", ids, arrivals, 2, None, (1, 2) if ids else None, finish)
+    run = with_asked(small(), Asked("chat", "Say it.", 0.0, answer, None if finish else BROKE))
+    record = to_json([replace(run, speculative=None) if plain else run])
+    (told,) = ask(record=record, question=0)["answers"]
+    assert (told["text"], told["arrivals"], told["gap"]) == ("One two", [[10.0, 1], [20.0, 1]], gap)
+    assert bool(told["ndjson"]) == (gap is None)
+    for language in LANGUAGES:
+        assert gap is None or words(language)(f"serve.gap.{gap}")
+
+
+def test_notes_of_shipped_runs_are_said_in_both_languages_and_given_ones_stay() -> None:
+    said = {}
+    for language in LANGUAGES:
+        view = served({"runs": list(METHODS), "language": language})
+        (said[language],) = {each["note"] for each in view["conditions"]}
+    assert said == {language: words(language)("serve.note.one_core") for language in LANGUAGES}
+    given = replace(small(), machine={"note": "<b>my</b> own words"})
+    for language in LANGUAGES:
+        (each,) = served({"record": to_json([given]), "language": language})["conditions"]
+        assert each["note"] == words(language)("serve.note", note="<b>my</b> own words")
+    (each,) = ask(record=to_json([replace(small(), machine={})]))["conditions"]
+    assert each["note"] == ""
+
+
+# ---------------------------------------------------------------- a visitor's file
+
+
+def test_a_name_is_no_markup_in_a_chart() -> None:
+    name = "<a href='https://example.org'>x</a> & y"
+    view = ask(record=to_json([replace(small(), method=name), replace(small(), method="plain", speculative=None)]))
+    for chart in view["charts"]:
+        assert "<a" not in json.dumps(chart["figure"])
+        # Plotly reads entities, and the page's own sentences are text.
+        assert "&lt;a" in json.dumps(chart["figure"])
+        assert name in chart["summary"]
+
+
+def test_a_file_is_checked_without_being_drawn() -> None:
+    assert ask(record=to_json([small()]), **{"as": "check"}) == {}
+    assert "error" in ask(record="{}", **{"as": "check"})
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        Problem("constructor", {}),
+        Problem("error.nobody_wrote_this", {}),
+        Problem("serve.title", {}),
+        Problem("error.server_broke", {"address": {"key": "constructor", "args": {}}}),
+        Problem("error.server_broke", {"address": "x" * 301}),
+    ],
+)
+def test_a_problem_of_a_file_is_one_that_the_page_has_words_for(problem: Problem) -> None:
+    asked = replace(small().passes[0].asked[0], problem=problem)
+    assert ask(record=to_json([with_asked(small(), asked)]))["error"]["key"] == "error.saved_bad"
+
+
+# What stands where something else belongs; what is too large, too deep or not a number is written as JSON writes it.
+ODD: list[Any] = [
+    None,
+    True,
+    -1,
+    0,
+    10**400,
+    2**63,
+    1e308,
+    -0.0,
+    "",
+    "x" * 5000,
+    "\u0000",
+    "<img src=x onerror=alert(1)>",
+]
+ODD += ["{address}", "__proto__", [], [[]], {}, {"key": "constructor", "args": None}, [None] * 50, 1e-320, "2026-11-30"]
+
+
+def places(body: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    inside: list[tuple[Any, ...]] = [path] if path else []
+    items = body.items() if isinstance(body, dict) else enumerate(body) if isinstance(body, list) else ()
+    for name, value in items:
+        inside += places(value, (*path, name))
+    return inside
+
+
+def changed(body: Any, pick: random.Random) -> str:
+    """A file with one to three things in it that do not belong there."""
+    made = copy.deepcopy(body)
+    for _ in range(pick.randint(1, 3)):
+        *path, name = pick.choice(places(made))
+        at = made
+        for step in path:
+            at = at[step]
+        match pick.randint(0, 3):
+            case 0 if isinstance(at, dict):
+                del at[name]
+            case 1 if isinstance(at, dict):
+                at[pick.choice(["__proto__", "extra", "key"])] = pick.choice(ODD)
+            case 2 if isinstance(at, list):
+                at += at[:3]
+            case _:
+                at[name] = pick.choice(ODD)
+    text = json.dumps(made)
+    return text[: pick.randrange(len(text))] if pick.random() < 0.05 else text
+
+
+def test_a_forged_file_is_drawn_or_refused_in_one_sentence() -> None:
+    """A thousand files that no comparison wrote; the page can read all that it is told of each of them."""
+    pick = random.Random(20261130)
+    body = json.loads(to_json([small(), replace(small(), method="plain", speculative=None)]))
+    for each in body["runs"][1]["passes"]:
+        each["asked"][0]["answer"]["metrics"] = None
+        each["before"] = each["after"] = None
+    drawn = 0
+    for _ in range(1000):
+        record = changed(body, pick)
+        for more in ({}, {"question": 0}, {"as": "csv"}, {"as": "json"}):
+            told = served({"record": record, "language": pick.choice(LANGUAGES), "theme": "light", **more})
+            json.dumps(told, allow_nan=False)
+            if "error" in told:
+                assert told["error"]["key"] in ("error.saved_bad", "serve.saved.none")
+                assert "{" not in EN(told["error"]["key"], **told["error"]["args"])
+                continue
+            drawn += not more
+            for answer in told.get("answers", ()):
+                assert not answer["ndjson"] or len(loads(answer["ndjson"])) == 1
+    # Both ends are reached.
+    assert 50 < drawn < 950

@@ -85,6 +85,14 @@ def page(handler: Handler, _body: Any) -> None:
     handler.send(200, b"<!DOCTYPE html><script>alert(1)</script>", "text/html; charset=utf-8")
 
 
+def no_page(handler: Handler, _body: Any) -> None:
+    handler.send(404, b"<!DOCTYPE HTML><title>Error response</title>", "text/html;charset=utf-8")
+
+
+def no_gateway(handler: Handler, _body: Any) -> None:
+    handler.send(502, b"<html><h1>502 Bad Gateway</h1></html>", "text/html")
+
+
 def packed(handler: Handler, _body: Any) -> None:
     handler.send(200, b"\x1f\x8b" + b"\0" * 50, Content_Encoding="gzip")
 
@@ -102,6 +110,8 @@ FAULTS: list[tuple[Route, str]] = [
     (redirecting(307, "/v1/elsewhere"), "error.server_redirects"),
     (redirecting(301, "file:///etc/passwd"), "error.server_redirects"),
     (page, "error.server_web"),
+    (no_page, "error.server_web"),
+    (no_gateway, "error.server_said"),
     (packed, "error.server_odd"),
     (says(401), "error.server_key"),
     (says(500), "error.server_said"),
@@ -329,7 +339,7 @@ def test_the_key_is_sent_and_said_nowhere(monkeypatch: pytest.MonkeyPatch, caplo
         handler.send(401, f"wrong key {handler.headers['Authorization']}".encode())
 
     with running(vllm()) as toy:
-        *_, outcome = ask(toy.place, "m", "count", 5)
+        *_, outcome = ask(toy.listed, "m", "count", 5)
         assert isinstance(outcome, Outcome)
         assert outcome.reading is not None
         assert outcome.reading.trace is not None
@@ -337,7 +347,7 @@ def test_the_key_is_sent_and_said_nowhere(monkeypatch: pytest.MonkeyPatch, caplo
         assert {headers.get("authorization") for _, headers, _ in toy.seen} == {"Bearer sk-secret"}
         assert not any("sk-secret" in f"{path} {body}" for path, _, body in toy.seen)
         toy.routes[CHAT] = echo
-        *_, outcome = ask(toy.place, "m", "count", 5)
+        *_, outcome = ask(toy.listed, "m", "count", 5)
         assert isinstance(outcome, Outcome)
         assert outcome.problem is not None
         assert outcome.problem.key == "error.server_key"
@@ -345,11 +355,28 @@ def test_the_key_is_sent_and_said_nowhere(monkeypatch: pytest.MonkeyPatch, caplo
     assert "sk-secret" not in caplog.text
 
 
+def test_a_server_that_a_visitor_typed_gets_no_key_and_one_that_the_operator_named_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(KEY, "sk-secret")
+
+    def told(place: Callable[[Toy], str | Place]) -> set[str | None]:
+        with running(vllm()) as toy:
+            Server(place(toy)).ask("count", 5)
+            scrape(place(toy))
+            return {headers.get("authorization") for _, headers, _ in toy.seen}
+
+    assert told(lambda toy: toy.place) == {None}
+    assert told(lambda toy: toy.listed) == {"Bearer sk-secret"}
+    # As the command line names it.
+    assert told(lambda toy: toy.address) == told(lambda toy: Place.of(toy.address)) == {"Bearer sk-secret"}
+
+
 @pytest.mark.parametrize("key", ["sk-secret\nX: y", "sk-sécret"])
 def test_a_key_that_no_header_can_hold_is_said_so_and_not_quoted(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(KEY, key)
     with running(vllm()) as toy:
-        problem = fails(lambda: Server(toy.place))
+        problem = fails(lambda: Server(toy.listed))
         assert toy.seen == []
     assert problem.key == "error.server_bad_key"
     assert "cret" not in f"{problem}{problem.__cause__}{problem.__context__}"

@@ -49,6 +49,15 @@ export class CompareRoom {
     return { name: this.#ctx.t('serve.compare.name', { place }), address };
   }
 
+  /** One more, by the first name that is free. */
+  #another() {
+    const names = this.#kept.servers.map(({ name }) => name.trim());
+    for (let place = 1; ; place += 1) {
+      const fresh = this.#fresh('', place);
+      if (!names.includes(fresh.name)) return fresh;
+    }
+  }
+
   #makeSides() {
     const { state } = this.#host;
     const place = this.#place;
@@ -133,7 +142,7 @@ export class CompareRoom {
       const head = h('div', { class: 'sv-serve-server-head' }, h('label', { class: 'sv-field-name', for: id }, t('serve.compare.called')), servers.length > 2 ? away : null);
       return h('fieldset', { class: 'sv-x-field sv-serve-server' }, h('legend', { class: 'sv-hush' }, server.name), head, name, address.element);
     });
-    const more = h('button', { class: 'sv-quiet sv-quiet--tool', type: 'button', onClick: () => this.#change([...servers, this.#fresh('', servers.length + 1)]) }, t('serve.compare.add'));
+    const more = h('button', { class: 'sv-quiet sv-quiet--tool', type: 'button', onClick: () => this.#change([...servers, this.#another()]) }, t('serve.compare.add'));
     this.#parts.servers.replaceChildren(...rows, ...(servers.length < MOST_SERVERS ? [more] : []));
   }
 

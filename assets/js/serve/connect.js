@@ -20,7 +20,7 @@ export class ConnectRoom {
   #kept = { addresses: [PRACTICE, ''], prompt: EXAMPLE, tokens: 64, open: false };
   #looks = []; // what each server said of itself
   #looking = null; // {index, addresses}: who is being asked about itself
-  #outcomes = [];
+  #outcomes = []; // answers, each with the name of who gave it and whether that one speculates
   #live = null; // {text, tokens, seconds, who, stage} of what is being written
   #status = null; // {key, args}
   #alert = null;
@@ -134,7 +134,7 @@ export class ConnectRoom {
   #makeAsk(parts) {
     const { t } = this.#ctx;
     const id = newId('prompt');
-    const area = h('textarea', { class: 'sv-text', id, rows: 2, maxlength: String(this.#host.boot.limits.prompt_chars) });
+    const area = h('textarea', { class: 'sv-text', id, rows: 2 });
     area.value = this.#kept.prompt;
     area.addEventListener('input', () => {
       this.#kept.prompt = area.value;
@@ -165,8 +165,8 @@ export class ConnectRoom {
   #connect() {
     const addresses = this.#kept.addresses.filter(Boolean);
     if (!addresses.length) return;
+    // The answers of before stay until another question is sent.
     this.#looks = [];
-    this.#outcomes = [];
     this.#alert = null;
     this.#looking = { index: 0, addresses };
     this.#lookNext();
@@ -194,7 +194,7 @@ export class ConnectRoom {
   #line({ look, outcome }) {
     if (look) this.#looks.push(look);
     if (!outcome) return;
-    this.#outcomes.push(outcome);
+    this.#outcomes.push({ ...outcome, name: this.#nameOf(outcome.who), speculates: this.#looks[outcome.who]?.speculates !== false });
     this.#live = null;
     this.#drawAnswers();
   }
@@ -283,13 +283,12 @@ export class ConnectRoom {
       say(parts.notes, '');
       return;
     }
-    const named = this.#outcomes.map((each) => ({ ...each, name: this.#nameOf(each.who) }));
-    parts.replay.show(named, null);
+    parts.replay.show(this.#outcomes, null);
     const [first, rest] = firstSentence(this.#verdict());
     parts.verdict.replaceChildren(first, rest && h('span', {}, rest));
     const notes = [
-      named.some(({ shared }) => shared) ? t('serve.connect.shared') : '',
-      named.some(({ source }) => source === 'counters') ? t('serve.connect.counters') : '',
+      this.#outcomes.some(({ shared }) => shared) ? t('serve.connect.shared') : '',
+      this.#outcomes.some(({ source }) => source === 'counters') ? t('serve.connect.counters') : '',
     ];
     parts.notes.replaceChildren(notes.filter(Boolean).join(' '), ' ', this.#ctx.link('compare', 'serve.connect.more'));
     this.#drawChart();
@@ -298,7 +297,7 @@ export class ConnectRoom {
   async #drawChart() {
     const { server, words, state } = this.#host;
     const theme = themeOf(state);
-    const came = this.#outcomes.map(({ who, arrivals }) => [this.#nameOf(who), this.#looks[who]?.speculates !== false, arrivals]);
+    const came = this.#outcomes.map(({ name, speculates, arrivals }) => [name, speculates, arrivals]);
     try {
       const answer = await server.served({ came, language: words.lang, theme });
       this.#theme = theme;
@@ -316,7 +315,7 @@ export class ConnectRoom {
     const times = two.token_ms / one.token_ms;
     const key = Math.abs(times - 1) < EVEN ? 'even' : times > 1 ? 'faster' : 'slower';
     const same = one.text === two.text ? 'serve.connect.same' : 'serve.connect.other';
-    const facts = { one: this.#nameOf(one.who), two: this.#nameOf(two.who), ms: number(one.token_ms, 0), other: number(two.token_ms, 0), times: number(times, 2) };
+    const facts = { one: one.name, two: two.name, ms: number(one.token_ms, 0), other: number(two.token_ms, 0), times: number(times, 2) };
     return `${t(`serve.connect.${key}`, facts)} ${t(same)}`;
   }
 

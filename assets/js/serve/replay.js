@@ -124,10 +124,10 @@ export class Replay {
     say(this.#said, said.filter(Boolean).join(' '));
   }
 
-  /** Without the server's account of its steps there is the text, and a sentence that says what is missing. */
+  /** Without the server's account of its steps there is the text, and a sentence that says why there is no more. */
   #drawText({ text, gap, problem }) {
     this.#tiles.append(textOf(text));
-    say(this.#said, gap && !problem ? this.#ctx.t(`serve.gap.${gap}`) : '');
+    say(this.#said, gap && (!problem || gap === 'broken') ? this.#ctx.t(`serve.gap.${gap}`) : '');
   }
 
   #factsOf({ tokens, first_ms: first, token_ms: pace, arrivals, drafts }) {

@@ -13,6 +13,9 @@ export const WIDTHS = Object.freeze([1, 4, 16]);
 export const MOST_SERVERS = 4;
 export const MOST_NAME = 40;
 
+/** As in spec_viz/ui/serve_view.py. */
+export const MOST_BYTES = 8_000_000;
+
 /** Where `serve-local` starts a practice server. */
 export const PRACTICE = 'http://127.0.0.1:8000';
 

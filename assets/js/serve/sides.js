@@ -5,6 +5,7 @@ import { h, say } from '../dom.js';
 import { paints } from '../lab/figures.js';
 import { savePng, saveText } from '../lab/results.js';
 import { themeOf } from '../shell.js';
+import { inTurn } from '../turn.js';
 import { Replay } from './replay.js';
 
 export class Sides {
@@ -15,8 +16,6 @@ export class Sides {
   #parts = {};
   #view = null; // what the server says of them
   #theme = null; // the one the view was drawn for
-  #asking = false;
-  #again = false; // something changed while the server was asked
   #replayed = null; // the question whose answers stand below
 
   /**
@@ -42,7 +41,7 @@ export class Sides {
     const replay = h('div', { class: 'sv-serve-replay-body' });
     const parts = {
       alert: h('p', { class: 'sv-alert', role: 'alert' }),
-      empty: h('p', { class: 'sv-none' }, t(this.#options.empty)),
+      empty: h('p', { class: 'sv-none' }),
       levels: h('div', { class: 'sv-serve-levels' }),
       verdict: h('p', { class: 'sv-lab-verdict sv-x-verdict', 'aria-live': 'polite' }),
       why: h('ul', { class: 'sv-why sv-serve-why' }),
@@ -105,8 +104,8 @@ export class Sides {
     }
   }
 
-  /** One question at a time; what changed meanwhile is asked about next. */
-  async ask() {
+  /** Something has changed: the server is asked anew, one question at a time. */
+  ask = inTurn(async () => {
     if (!this.#options.source()) {
       this.#view = null;
       say(this.#parts.alert, '');
@@ -118,24 +117,16 @@ export class Sides {
       this.#theme = null;
       return;
     }
-    if (this.#asking) {
-      this.#again = true;
-      return;
-    }
-    this.#asking = true;
-    do {
-      this.#again = false;
-      const theme = themeOf(this.#host.state);
-      const view = await this.#served({ at: this.#options.place.at });
-      if (!this.#options.seen()) break;
-      const { t } = this.#ctx;
-      say(this.#parts.alert, !view ? t('serve.failed') : view.error ? t(view.error.key, view.error.args) : '');
-      if (view && !view.error) [this.#view, this.#theme] = [view, theme];
-      this.#drawView();
-      await this.#replay();
-    } while (this.#again);
-    this.#asking = false;
-  }
+    if (!this.#view) this.#sayInstead('serve.reading');
+    const theme = themeOf(this.#host.state);
+    const view = await this.#served({ at: this.#options.place.at });
+    if (!this.#options.seen()) return;
+    const { t } = this.#ctx;
+    say(this.#parts.alert, !view ? t('serve.failed') : view.error ? t(view.error.key, view.error.args) : '');
+    if (view && !view.error) [this.#view, this.#theme] = [view, theme];
+    this.#drawView();
+    await this.#replay();
+  });
 
   async #replay() {
     const { question } = this.#options.place;
@@ -161,14 +152,12 @@ export class Sides {
 
   #drawView() {
     const { verdict = '', charts = [], table = null } = this.#view ?? {};
-    const { t } = this.#ctx;
     const parts = this.#parts;
     say(parts.verdict, verdict);
     parts.why.replaceChildren(...(this.#view?.why ?? []).map((reason) => h('li', {}, reason)));
     parts.why.hidden = !parts.why.childElementCount;
     const notes = [...new Set((this.#view?.conditions ?? []).map(({ note }) => note).filter(Boolean))];
-    const noted = notes.map((note) => ` ${t('serve.note', { note })}`);
-    parts.from.replaceChildren(...(charts.length ? [this.#ctx.badge(this.#options.origin), ...noted] : []));
+    parts.from.replaceChildren(...(charts.length ? [this.#ctx.badge(this.#options.origin), ...notes.map((note) => ` ${note}`)] : []));
     this.#drawLevels();
     this.#drawDiffer();
     parts.charts.show(charts);
@@ -181,7 +170,13 @@ export class Sides {
     this.#drawQuestions();
     parts.tools.element.hidden = !charts.length;
     parts.verdict.hidden = !verdict;
-    parts.empty.hidden = this.#options.source() !== null;
+    this.#sayInstead(this.#options.source() ? null : this.#options.empty);
+  }
+
+  /** What stands where nothing is to be seen. */
+  #sayInstead(key) {
+    this.#parts.empty.hidden = key === null;
+    if (key !== null) say(this.#parts.empty, this.#ctx.t(key));
   }
 
   #drawLevels() {

@@ -111,7 +111,8 @@ def read(choice: Choice) -> tuple[Case, tuple[Finding, ...]]:
     """The case of a choice, and what is said of values that cannot be read."""
     method, _ = resolve(choice.method)
     pair = find_pair(method.name, choice.target, choice.drafter) if method else None
-    typed = {name: text for name, text in (_defaults(method, pair) | dict(choice.options)).items() if text != ""}
+    defaults = _defaults(method, pair, MODELS.get(choice.target))
+    typed = {name: text for name, text in (defaults | dict(choice.options)).items() if text != ""}
     values: dict[str, Any] = {}
     findings: list[Finding] = []
     for name, text in typed.items():
@@ -122,6 +123,7 @@ def read(choice: Choice) -> tuple[Case, tuple[Finding, ...]]:
         if value is None:
             known = ", ".join(key.choices) if key.choices else ""
             said = f"value_{key.kind}" if not key.choices else "value_choice"
+            said += "_range" if key.high is not None else ""
             args = {"option": name, "value": text, "low": _edge(key.low), "high": _edge(key.high), "known": known}
             fix = Fix("remove", options={name: None}, args={"option": name})
             findings.append(Finding(0, "refuse", said, args, name, fix))
@@ -144,11 +146,13 @@ def read(choice: Choice) -> tuple[Case, tuple[Finding, ...]]:
     )
 
 
-def _defaults(method: Method | None, pair: Pair | None) -> dict[str, str]:
+def _defaults(method: Method | None, pair: Pair | None, target: Model | None) -> dict[str, str]:
     """What the builder sets by itself: a fair test's neighbours, the method's start, what the pair's source sets."""
     around = {key.name: key.start for key in KEYS.values() if key.start}
     if method is None or method.vllm is None:
         around.pop("per_request_spec_decode_metrics")
+    if target and target.context:
+        around["max_model_len"] = str(min(int(around["max_model_len"]), target.context))
     own = dict(method.start) if method else {}
     if pair:
         own |= {"num_speculative_tokens": str(pair.gamma), **pair.more}
@@ -174,6 +178,8 @@ def value_of(key: Key, text: str) -> Any:
         return None
     if key.kind == "list":
         return value if isinstance(value, list) and value else None
+    if key.kind == "object":
+        return value if isinstance(value, dict) and value else None
     if isinstance(value, bool) or not isinstance(value, int if key.kind == "whole" else int | float):
         return None
     if isinstance(value, float) and not math.isfinite(value):

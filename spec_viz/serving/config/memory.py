@@ -36,16 +36,21 @@ def estimate(case: Case) -> Memory | None:
     target = case.target
     if target is None:
         return None
-    shared = int(case.values.get("tensor_parallel_size") or 1)
+    spread_over = int(case.values.get("tensor_parallel_size") or 1)
+    # Layers go to the stages; the drafter is on the last one alone.
+    shared = spread_over * int(case.values.get("pipeline_parallel_size") or 1)
+    # What is published in 16 bits takes 32 then, and the cache with it; what is quantised stays as it is.
+    wider = 2 if case.values.get("dtype") == "float32" else 1
+    is_quantised = target.gigabytes != 2 * target.parameters
     length = int(case.values.get("max_model_len") or 4096)
-    parts = [Part("target", target.gigabytes / shared, target.source)]
+    parts = [Part("target", target.gigabytes * (1 if is_quantised else wider) / shared, target.source)]
     if case.method and case.method.drafter != "none" and case.choice.drafter:
         pair, draft = case.pair, case.draft
         size = pair.gigabytes if pair else draft.gigabytes if draft else None
         source = pair.size_source if pair else draft.source if draft else ""
-        spread = int(case.values.get("draft_tensor_parallel_size") or shared)
-        parts.append(Part("drafter", None if size is None else size / spread, source))
-    cache = None if target.kv_bytes is None else target.kv_bytes * length / shared / 1e9
+        spread = int(case.values.get("draft_tensor_parallel_size") or spread_over)
+        parts.append(Part("drafter", None if size is None else size * wider / spread, source))
+    cache = None if target.kv_bytes is None else target.kv_bytes * wider * length / shared / 1e9
     parts.append(Part("cache", cache, target.source))
     if case.values.get("draft_sample_method") == "probabilistic" and target.vocabulary:
         # [requests, K, vocabulary] of float32: `draft_logits` in vllm/v1/worker/gpu/spec_decode/speculator.py.

@@ -18,7 +18,10 @@ LAYERS = "reckoned from its layers"
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A checkpoint: parameters in billions, GB of weights as published, bytes of KV cache a token, vocabulary."""
+    """A checkpoint: parameters in billions, GB of weights as published, bytes of KV cache a token, vocabulary.
+
+    `context` is the longest text that its config allows (`max_position_embeddings`), None where that was not read.
+    """
 
     name: str
     parameters: float
@@ -26,10 +29,18 @@ class Model:
     kv_bytes: int | None
     vocabulary: int | None
     source: str
+    context: int | None = None
 
 
-def _bf16(name: str, billions: float, kv_bytes: int | None, vocabulary: int | None, source: str = CARD) -> Model:
-    return Model(name, billions, 2 * billions, kv_bytes, vocabulary, source)
+def _bf16(
+    name: str,
+    billions: float,
+    kv_bytes: int | None,
+    vocabulary: int | None,
+    source: str = CARD,
+    context: int | None = None,
+) -> Model:
+    return Model(name, billions, 2 * billions, kv_bytes, vocabulary, source, context)
 
 
 MODELS: Mapping[str, Model] = MappingProxyType(
@@ -37,7 +48,7 @@ MODELS: Mapping[str, Model] = MappingProxyType(
         each.name: each
         for each in (
             # KV bytes a token: 2 (K and V) × layers × KV heads × head size × 2 (bfloat16).
-            _bf16("HuggingFaceTB/SmolLM2-135M-Instruct", 0.135, 2 * 30 * 3 * 64 * 2, 49_152),
+            _bf16("HuggingFaceTB/SmolLM2-135M-Instruct", 0.135, 2 * 30 * 3 * 64 * 2, 49_152, context=8192),
             _bf16("Qwen/Qwen3-0.6B", 0.6, 2 * 28 * 8 * 128 * 2, 151_936),
             _bf16("Qwen/Qwen3-1.7B", 1.7, 2 * 28 * 8 * 128 * 2, 151_936),
             _bf16("Qwen/Qwen3-4B", 4.0, 2 * 36 * 8 * 128 * 2, 151_936),
@@ -47,10 +58,10 @@ MODELS: Mapping[str, Model] = MappingProxyType(
             _bf16("Qwen/Qwen3.5-0.8B", 0.8, None, None, NAMED),
             _bf16("XiaomiMiMo/MiMo-7B-Base", 7.8, 2 * 36 * 8 * 128 * 2, 151_680),
             _bf16("meta-llama/Llama-3.2-1B-Instruct", 1.24, 2 * 16 * 8 * 64 * 2, 128_256),
-            _bf16("meta-llama/Meta-Llama-3-8B-Instruct", 8.0, 2 * 32 * 8 * 128 * 2, 128_256),
+            _bf16("meta-llama/Meta-Llama-3-8B-Instruct", 8.0, 2 * 32 * 8 * 128 * 2, 128_256, context=8192),
             _bf16("meta-llama/Llama-3.1-8B-Instruct", 8.0, 2 * 32 * 8 * 128 * 2, 128_256),
             _bf16("meta-llama/Llama-3.3-70B-Instruct", 70.6, 2 * 80 * 8 * 128 * 2, 128_256),
-            _bf16("lmsys/vicuna-7b-v1.3", 6.7, 2 * 32 * 32 * 128 * 2, 32_000),
+            _bf16("lmsys/vicuna-7b-v1.3", 6.7, 2 * 32 * 32 * 128 * 2, 32_000, context=2048),
             Model("openai/gpt-oss-20b", 21.0, 13.8, 2 * 24 * 8 * 64 * 2, 201_088, CARD),
             Model("openai/gpt-oss-120b", 117.0, 65.0, 2 * 36 * 8 * 64 * 2, 201_088, CARD),
             _bf16("google/gemma-4-E2B-it", 5.1, None, 262_144, "5.1 B with its per-layer embeddings, model card"),

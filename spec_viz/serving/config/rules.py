@@ -17,6 +17,9 @@ from spec_viz.serving.config.tables import GONE, INSIDE, KEYS, VERSIONS
 
 Findings = Iterator[Finding]
 
+# `MAX_SPEC_LEN` in vllm/v1/sample/rejection_sampler.py of 0.32.0, asserted in every step of runner V1.
+MOST_OF_FIRST = 128
+
 
 def _remove(*names: str) -> Fix:
     return Fix("remove", options=dict.fromkeys(names), args={"option": ", ".join(names)})
@@ -100,6 +103,18 @@ def _named(fix: Fix) -> Fix:
     return Fix(fix.name, fix.fields, fix.options, {"name": fix.fields.get("drafter") or fix.fields.get("target", "")})
 
 
+def own_layers(case: Case) -> Findings:
+    """0: without a drafter MTP and DSpark draft with layers of the target's own checkpoint; not every one has them."""
+    if case.name not in ("mtp", "dspark") or case.choice.drafter or case.target is None:
+        return
+    known = pairs_of(case.name)
+    if not any(pair.target == case.choice.target for pair in known):
+        fields = {"target": known[0].target} | ({"drafter": known[0].drafter} if known[0].drafter else {})
+        fix = Fix("pair", fields=fields, args={"name": known[0].target})
+        args = {"method": case.name, "target": case.choice.target}
+        yield Finding(0, "refuse", "own_layers", args, "target", fix)
+
+
 def rerouted(case: Case) -> Findings:
     """0: an explicit `draft_model` or `medusa` is overruled by what the checkpoint's name holds."""
     if case.name not in ("draft_model", "pard", "medusa"):
@@ -144,6 +159,14 @@ def length(case: Case) -> Findings:
         return  # it is there and cannot be read, which is said already
     start = case.pair.gamma if case.pair else case.method.start["num_speculative_tokens"]
     yield Finding(4, "refuse", "no_length", {}, "num_speculative_tokens", _set("num_speculative_tokens", start))
+
+
+def longest(case: Case) -> Findings:
+    """0: runner V1 judges at most 128 drafts of a request in one step."""
+    if case.speculates and case.method and case.runner == 1 and case.gamma > MOST_OF_FIRST:
+        fix = _set("num_speculative_tokens", MOST_OF_FIRST)
+        args = {"gamma": case.gamma, "most": MOST_OF_FIRST}
+        yield Finding(0, "refuse", "length_first", args, "num_speculative_tokens", fix)
 
 
 def block_length(case: Case) -> Findings:
@@ -397,6 +420,40 @@ def runner(case: Case) -> Findings:
         yield Finding(15, "refuse", "runner_triton", {}, name, _remove(name))
 
 
+def lookup_on_cpu(case: Case) -> Findings:
+    """0: the lookup on the GPU takes pinned memory and CUDA streams (vllm/v1/worker/gpu_model_runner.py of 0.32.0)."""
+    if case.name == "ngram_gpu" and case.machine.maker == "cpu":
+        yield Finding(0, "refuse", "lookup_cpu", {}, "hardware", _method("ngram"))
+
+
+def context(case: Case) -> Findings:
+    """0: vLLM refuses a context that the target's own config does not allow (vllm/config/model.py of 0.32.0)."""
+    length, most = case.values.get("max_model_len"), case.target.context if case.target else None
+    if length is not None and most is not None and length > most:
+        args = {"length": length, "most": most, "target": case.choice.target}
+        yield Finding(0, "refuse", "context", args, "max_model_len", _set("max_model_len", most))
+
+
+def batch(case: Case) -> Findings:
+    """0: a step has room for one token of each request at least (vllm/config/scheduler.py of 0.32.0)."""
+    tokens, seats = case.values.get("max_num_batched_tokens"), case.values.get("max_num_seqs")
+    if tokens is not None and seats is not None and tokens < seats:
+        args = {"tokens": tokens, "seats": seats}
+        yield Finding(0, "refuse", "batch", args, "max_num_batched_tokens", _set("max_num_batched_tokens", seats))
+
+
+def sample_request(case: Case) -> Findings:
+    """0: what the sample request would be answered with HTTP 400 for, by any server."""
+    if int(case.values.get("n") or 1) > 1 and case.values.get("temperature") == 0:
+        # `_verify_greedy_sampling` in vllm/sampling_params.py of 0.32.0.
+        yield Finding(0, "warn", "greedy_many", {"n": case.values["n"]}, "n", _remove("n"))
+    length, tokens = case.values.get("max_model_len"), case.values.get("max_tokens")
+    if length is not None and tokens is not None and tokens >= length > 1:
+        # vllm/renderers/params.py of 0.32.0; the prompt needs room too.
+        args = {"tokens": tokens, "length": length}
+        yield Finding(0, "warn", "answer_long", args, "max_tokens", _set("max_tokens", length // 2))
+
+
 def statistics(case: Case) -> Findings:
     """16: without the log's statistics there are no counters, and no timings in an answer either."""
     if not case.values.get("disable_log_stats"):
@@ -502,10 +559,12 @@ RULES: tuple[Callable[[Case], Findings], ...] = (
     alias,
     called,
     models,
+    own_layers,
     rerouted,
     assistant,
     vocabularies,
     length,
+    longest,
     block_length,
     window,
     schedule,
@@ -518,6 +577,10 @@ RULES: tuple[Callable[[Case], Findings], ...] = (
     lossy,
     drafter_parallel,
     runner,
+    lookup_on_cpu,
+    context,
+    batch,
+    sample_request,
     statistics,
     per_request,
     refused_requests,

@@ -140,7 +140,7 @@ CALLED: Mapping[str, str] = MappingProxyType(
 # ---------------------------------------------------------------- keys
 
 Place = Literal["speculative", "server", "environment", "request"]
-Kind = Literal["whole", "real", "flag", "choice", "text", "list"]
+Kind = Literal["whole", "real", "flag", "choice", "text", "list", "object"]
 # A key of the JSON that has the name of a server's flag is told apart by this.
 INSIDE = "speculative_config."
 
@@ -251,7 +251,8 @@ def _around() -> tuple[Key, ...]:
             "choice",
             choices=("none", "summary", "detailed"),
             usual="none",
-            start="summary",
+            # Connect draws rounds from the steps.
+            start="detailed",
             source=METRICS,
             offered=True,
         ),
@@ -264,7 +265,7 @@ def _around() -> tuple[Key, ...]:
         Key("include_usage", "request", "flag", REQUEST, usual="false"),
         Key("logprobs", "request", "flag", REQUEST, usual="false"),
         Key("min_p", "request", "real", REQUEST, low=0, high=1, usual="0"),
-        Key("logit_bias", "request", "text", REQUEST),
+        Key("logit_bias", "request", "object", REQUEST),
     )
 
 
