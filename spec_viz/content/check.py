@@ -14,7 +14,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from spec_viz.content.claims import ClaimError
 from spec_viz.content.experiments import ExperimentRecipe, departs
 from spec_viz.content.expressions import constants, evaluate
 from spec_viz.content.figures import (
@@ -44,6 +43,7 @@ from spec_viz.content.lessons import LANGUAGES, Lesson, LessonError, Question, S
 from spec_viz.content.live import live_problems
 from spec_viz.content.markup import LINKS, Link, Rendered, render, typed_numbers
 from spec_viz.content.record import recipe_request
+from spec_viz.content.sandbox import ClaimError
 from spec_viz.content.served import Server, faults, keys_of, trace_of
 from spec_viz.engine.trace import Node, Round, Trace
 from spec_viz.lab.run import Request, RequestError, check

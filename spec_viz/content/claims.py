@@ -10,20 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from jinja2 import StrictUndefined, TemplateError
-from jinja2.sandbox import ImmutableSandboxedEnvironment
-
+from spec_viz.content.sandbox import ClaimError, Sandbox
 from spec_viz.engine.trace import Trace
-from spec_viz.lab import theory
 from spec_viz.lab.metrics import summarise
 
-
-class ClaimError(ValueError):
-    """A claim that cannot be evaluated."""
-
-
-_ENVIRONMENT = ImmutableSandboxedEnvironment(undefined=StrictUndefined, autoescape=False)
-_ENVIRONMENT.globals.update(theory=theory, abs=abs, len=len, max=max, min=min, sum=sum, round=round)
+_SANDBOX = Sandbox()
 
 
 def names(traces: Sequence[Trace]) -> dict[str, Any]:
@@ -52,9 +43,10 @@ def text_of(trace: Trace) -> str:
 def evaluate(expression: str, traces: Sequence[Trace]) -> Any:
     """The value of an expression over a bundle; ClaimError when it cannot be computed."""
     try:
-        return _ENVIRONMENT.compile_expression(expression, undefined_to_none=False)(**names(traces))
-    except (TemplateError, TypeError, ValueError, LookupError, ArithmeticError) as error:
-        raise ClaimError(f"cannot evaluate {expression!r}: {error}") from None
+        spoken = names(traces)
+    except (KeyError, ValueError) as error:
+        raise ClaimError(f"the trace holds a token without its text: {error}") from None
+    return _SANDBOX.evaluate(expression, spoken)
 
 
 def holds(claim: str, traces: Sequence[Trace]) -> bool:

@@ -10,15 +10,14 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from html import escape
-from types import FunctionType, SimpleNamespace
 from typing import Any
 
-from jinja2 import StrictUndefined, TemplateError, Undefined, nodes
-from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2 import TemplateError, Undefined, nodes
 
-from spec_viz.content.claims import ClaimError, names
+from spec_viz.content.claims import names
+from spec_viz.content.files import HALF
+from spec_viz.content.sandbox import ClaimError, Sandbox, few, spend
 from spec_viz.engine.trace import Trace
-from spec_viz.lab import theory
 
 DECIMAL_MARK = {"vi": ",", "en": "."}
 # Private-use letters, which Markdown takes for letters and no text holds.
@@ -55,7 +54,7 @@ class Bundles(Mapping[str, dict[str, Any]]):
             traces = self._traces[name]
             try:
                 self._known[name] = names(traces)
-            except KeyError as error:
+            except (KeyError, ValueError) as error:
                 raise ClaimError(f"the trace {name} holds a token without its text: {error}") from None
         return self._known[name]
 
@@ -67,12 +66,12 @@ class Bundles(Mapping[str, dict[str, Any]]):
 
 
 @cache
-def sandbox(language: str) -> ImmutableSandboxedEnvironment:
-    """Where expressions are evaluated: no attribute that begins with an underscore, no change of what they see."""
+def sandbox(language: str) -> Sandbox:
+    """Where expressions are evaluated, with the filters that write a number as this language does."""
     mark = DECIMAL_MARK[language]
 
     def fixed(value: float, digits: int = 2) -> str:
-        return f"{value:.{digits}f}".replace(".", mark)
+        return f"{value:.{few(digits)}f}".replace(".", mark)
 
     def percent(value: float, digits: int = 0) -> str:
         return f"{fixed(100 * value, digits)}{chr(0xA0) if language == 'vi' else ''}%"
@@ -83,44 +82,25 @@ def sandbox(language: str) -> ImmutableSandboxedEnvironment:
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             raise TypeError(f"prints a {type(value).__name__}, not a number or a text")
         text = f"{value:.3g}".replace(".", mark) if isinstance(value, float) else str(value)
+        spend(len(text))
         return f"{OPEN}{text.encode().hex()}{CLOSE}"
 
-    environment = ImmutableSandboxedEnvironment(
-        undefined=StrictUndefined, autoescape=False, finalize=shown, keep_trailing_newline=True
-    )
-    formulas = {
-        name: value
-        for name, value in vars(theory).items()
-        if isinstance(value, FunctionType) and value.__module__ == theory.__name__
-    }
-    environment.globals.update(
-        theory=SimpleNamespace(**formulas), overlap=overlap, distance=distance, residual=residual,
-        abs=abs, len=len, max=max, min=min, sum=sum, round=round, zip=zip,
-    )  # fmt: skip
+    environment = Sandbox(shown)
+    environment.globals.update(overlap=overlap, distance=distance, residual=residual)
     environment.filters.update(fixed=fixed, percent=percent)
     return environment
 
 
-_FAULTS = (TemplateError, TypeError, ValueError, LookupError, ArithmeticError)
-
-
 def evaluate(expression: str, scope: Mapping[str, Any]) -> Any:
     """The value of an expression; ClaimError when it cannot be computed."""
-    try:
-        value = sandbox("en").compile_expression(expression, undefined_to_none=False)(**scope)
-        if isinstance(value, Undefined):
-            str(value)  # raises, and names what is missing or forbidden
-    except _FAULTS as error:
-        raise ClaimError(f"cannot evaluate {expression!r}: {error}") from None
-    return value
+    return sandbox("en").evaluate(expression, scope)
 
 
 def fill_in(source: str, scope: Mapping[str, Any], language: str) -> str:
     """The source with every expression's value in it as a mark; ClaimError when one cannot be computed."""
-    try:
-        return sandbox(language).from_string(source).render(**scope)
-    except _FAULTS as error:
-        raise ClaimError(f"cannot evaluate the words {' '.join(source.split())[:60]!r}…: {error}") from None
+    if OPEN in source or CLOSE in source or HALF.search(source):
+        raise ClaimError(f"the words {source[:60]!r}… hold a letter that marks values, or half of one")
+    return sandbox(language).fill_in(source, scope)
 
 
 def unmark(text: str) -> str:

@@ -16,10 +16,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import ConfigDict, Field, TypeAdapter
 
-from spec_viz.content.files import LESSONS
+from spec_viz.content.files import LESSONS, parse_yaml, read_text
 from spec_viz.drafters.registry import families
 from spec_viz.models import heads
 from spec_viz.models.readiness import read_provenance
@@ -87,7 +86,7 @@ def published() -> Mapping[str, tuple[Claim, ...]]:
 
 @lru_cache(maxsize=1)
 def _published(path: Path, changed: int) -> Mapping[str, tuple[Claim, ...]]:  # noqa: ARG001 - `changed` is part of the key
-    found: dict[str, tuple[Claim, ...]] = _CLAIMS.validate_python(yaml.safe_load(path.read_text(encoding="utf-8")))
+    found: dict[str, tuple[Claim, ...]] = _CLAIMS.validate_python(parse_yaml(read_text(path)))
     return found
 
 

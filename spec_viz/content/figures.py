@@ -70,12 +70,13 @@ class Proof:
 
 @dataclass(frozen=True, slots=True)
 class Drag:
-    """Bars of p and q to pull: β, residual, distance and the emitted law."""
+    """Bars of p and q to pull: β, residual, distance and the emitted law; `wrong`: at its end the wrong rule is on."""
 
     kind: Literal["drag"]
     p: Law
     q: Law
     labels: Annotated[tuple[str, ...], Field(min_length=2, max_length=5)]
+    wrong: bool = False
 
 
 @dataclass(frozen=True, slots=True)

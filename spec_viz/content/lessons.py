@@ -14,16 +14,15 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from spec_viz.content import family
-from spec_viz.content.claims import ClaimError
 from spec_viz.content.experiments import ExperimentRecipe, lab_address, numbers
 from spec_viz.content.expressions import Bundles, evaluate
 from spec_viz.content.figures import PARTS, Compare, Cost, Experiment, Family, Figure, Name, Text, traces_of
-from spec_viz.content.files import LESSONS
+from spec_viz.content.files import LESSONS, FileError, parse_yaml, read_text
 from spec_viz.content.markup import Rendered, render
+from spec_viz.content.sandbox import ClaimError
 from spec_viz.content.served import ServedRuns, Server, figure_json, names_of
 from spec_viz.engine.trace import Trace, TraceError, loads
 from spec_viz.models.catalogue import DEFAULT
@@ -166,19 +165,23 @@ class Words:
         return next((part[heading] for part in self.sections.values() if heading in part), "")
 
 
-_STEP = re.compile(r"^## +([a-z][a-z0-9_]*) *\| *(\S.*?) *$")
-_SECTION = re.compile(r"^### +(\S.*?) *$")
+# Of a line without the spaces at its end.
+_STEP = re.compile(r"## +([a-z][a-z0-9_]*) *\| *(\S.*)")
+_SECTION = re.compile(r"### +(\S.*)")
 
 
 def read_words(path: Path) -> Words:
     """Read a language's Markdown file; LessonError names the file and the line."""
-    text = path.read_text(encoding="utf-8").replace("\r\n", "\n")
+    try:
+        text = read_text(path)
+    except FileError as error:
+        raise LessonError(f"{_name(path)}: {error}") from None
     matter, fence, body = text.removeprefix("---\n").partition("\n---\n")
     if not text.startswith("---\n") or not fence:
         raise LessonError(f"{_name(path)}: begins with front matter between two lines of `---`")
     try:
-        front = yaml.safe_load(matter)
-    except yaml.YAMLError as error:
+        front = parse_yaml(matter)
+    except FileError as error:
         raise LessonError(f"{_name(path)}: {error}") from None
     if not isinstance(front, dict):
         raise LessonError(f"{_name(path)}: the front matter is no mapping")
@@ -188,12 +191,12 @@ def read_words(path: Path) -> Words:
     for number, line in enumerate(body.split("\n"), matter.count("\n") + 4):
         fenced ^= line.startswith("```")
         if not fenced and line.startswith("## "):
-            found = _STEP.match(line)
+            found = _STEP.fullmatch(line.rstrip(" "))
             if not found or found[1] in titles:
                 raise LessonError(f"{_name(path)}, line {number}: a step begins with `## id | title`, each id once")
             step, heading = found[1], ""
             titles[step], sections[step] = found[2], {"": ""}
-        elif not fenced and (section := _SECTION.match(line)) and step:
+        elif not fenced and (section := _SECTION.fullmatch(line.rstrip(" "))) and step:
             heading = section[1]
             if heading in sections[step]:
                 raise LessonError(f"{_name(path)}, line {number}: a second `### {heading}` in step {step}")
@@ -353,8 +356,8 @@ def _sources(path: Path, changed: int) -> dict[str, Source]:  # noqa: ARG001 - `
 
 def _read(adapter: TypeAdapter[Any], path: Path) -> Any:
     try:
-        return adapter.validate_python(yaml.safe_load(path.read_text(encoding="utf-8")))
-    except (OSError, yaml.YAMLError) as error:
+        return adapter.validate_python(parse_yaml(read_text(path)))
+    except FileError as error:
         raise LessonError(f"{_name(path)}: {error}") from None
     except ValidationError as error:
         said = "; ".join(
@@ -450,7 +453,7 @@ def lesson_json(lesson: Lesson, language: str) -> Json:
         "steps": [step_json(step) for step in lesson.structure.steps],
         "survey": [question_json(question) for question in lesson.structure.survey],
         "quiz": [quiz_json(question) for question in lesson.structure.quiz],
-        "glossary": {key: _term_json(lesson, entry, language) for key, entry in lesson.glossary.items()},
+        "glossary": {key: _term_json(lesson, key, language) for key in lesson.glossary},
     }
     return {**body, "sources": {key: asdict(lesson.sources[key]) for key in cited}}
 
@@ -491,8 +494,10 @@ def _recipe_json(lesson: Lesson, name: str) -> Json:
     return {**recipe.request(), "race": recipe.race, "target": recipe.target}
 
 
-def _term_json(lesson: Lesson, entry: Mapping[Literal["vi", "en"], Term], language: str) -> Json:
-    term = entry["vi" if language == "vi" else "en"]
+def _term_json(lesson: Lesson, key: str, language: str) -> Json:
+    term = lesson.glossary[key].get("vi" if language == "vi" else "en")
+    if term is None:
+        raise LessonError(f"glossary.yaml: {key} is not there in every language")
     return {"term": term.term, "html": render(term.text, {}, language, lesson.sources).html}
 
 

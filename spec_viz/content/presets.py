@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 
-from spec_viz.content.claims import ClaimError, holds
-from spec_viz.content.files import PRESETS
+from spec_viz.content.claims import holds
+from spec_viz.content.files import PRESETS, FileError, parse_yaml, read_text
+from spec_viz.content.sandbox import ClaimError
 from spec_viz.engine.trace import Trace, TraceError, loads
 
 Words = dict[str, str]
@@ -63,7 +63,8 @@ class Preset:
         asked: Mapping[str, Any] = {"prompt_text": self.prompt, **self.settings}
         for key, value in asked.items():
             if key == "options":
-                stale = any(meta["drafter_options"].get(name) != option for name, option in value.items())
+                kept = meta["drafter_options"]
+                stale = not isinstance(value, Mapping) or any(kept.get(name, ...) != value[name] for name in value)
             else:
                 stale = meta.get(key) != value
             if stale:
@@ -84,8 +85,8 @@ def load_presets(folder: Path = PRESETS) -> Sequence[Preset]:
     presets = []
     for path in sorted(folder.glob("*.yaml")):
         try:
-            body = yaml.safe_load(path.read_text(encoding="utf-8"))
+            body = parse_yaml(read_text(path))
             presets.append(_PRESET.validate_python({**body, "name": path.stem, "file": path.name}))
-        except (yaml.YAMLError, TypeError, ValidationError) as error:
+        except (FileError, TypeError, ValidationError) as error:
             raise PresetError(f"{path.name}: {error}") from None
     return sorted(presets, key=lambda preset: preset.order)

@@ -9,9 +9,11 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from spec_viz.content.presets import load_presets
+from spec_viz.ui.room import Room
 from spec_viz.ui.wording import LANGUAGES, words
 from tests.browser.acts import EN, drawn, open_questions, picture, tiles
 from tests.browser.conftest import Visit
+from tests.integration.launch import served
 
 pytestmark = pytest.mark.browser
 
@@ -174,3 +176,20 @@ def test_a_teacher_s_link_takes_parts_away(visit: Visit, recorded: str) -> None:
     expect(page.get_by_role("button", name=EN("shell.import"))).to_be_hidden()
     expect(page.locator("details.sv-ask").first).to_be_hidden()
     expect(page.get_by_role("button", name="Run", exact=True)).to_be_visible()
+
+
+@pytest.mark.parametrize(
+    ("locale", "path", "expected"), [("fr-FR", "", "vi"), ("en-GB", "", "en"), ("fr-FR", "/?lang=en", "en")]
+)
+def test_the_host_s_language_is_for_who_speaks_neither_and_has_chosen_none(
+    visit: Visit, monkeypatch: pytest.MonkeyPatch, locale: str, path: str, expected: str
+) -> None:
+    monkeypatch.setenv("SPECVIZ_LANGUAGE", "vi")
+    with served(Room()) as address:
+        page = drawn(visit(f"{address}{path}", locale=locale))
+        expect(page.locator("html")).to_have_attribute("lang", expected)
+        # What is chosen here stays.
+        other = "en" if expected == "vi" else "vi"
+        page.get_by_role("button", name=other.upper(), exact=True).click()
+        page.goto(address)
+        expect(drawn(page).locator("html")).to_have_attribute("lang", other)

@@ -6,15 +6,15 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
-import torch
 from playwright.sync_api import Page, expect
 
-from spec_viz.ui.room import Limits, Room
+from spec_viz.ui.limits import Limits
+from spec_viz.ui.room import Room
 from spec_viz.ui.wording import Words, words
 from tests.browser.acts import EN, rows
 from tests.browser.conftest import Visit
 from tests.integration.launch import served
-from tests.integration.rooms import Gate, filled_caches, ready_room
+from tests.integration.rooms import Gate, filled_caches, ready_room, room_on_one_thread
 
 pytestmark = pytest.mark.browser
 
@@ -23,12 +23,8 @@ LINK = "?drafter=none&max_new_tokens=256&chat=0&preset="
 
 @pytest.fixture(scope="module")
 def room() -> Iterator[Room]:
-    # A tiny model is many times faster on one thread where the browser wants the other cores.
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    with pytest.MonkeyPatch.context() as patch:
-        yield ready_room(patch)
-    torch.set_num_threads(before)
+    with room_on_one_thread() as room:
+        yield room
 
 
 @pytest.fixture(scope="module")

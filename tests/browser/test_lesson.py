@@ -70,7 +70,7 @@ BEFORE = {
     "served": (".sv-rows .sv-tile:not(.sv-tile--hidden)", 1),
     "reroll": (".sv-l-across", 6),
     "kv": (".sv-slot", 16),
-    "compare": (".sv-l-token", 20),
+    "compare": (".sv-l-token", 8),
     "formula": (".sv-l-formula", 1),
     "race": (".sv-l-stage-box .sv-l-about", 1),
     "experiment": (".sv-l-stage-box .sv-l-about", 1),
@@ -93,6 +93,23 @@ SEEN = """
 # Plotly draws behind a promise, the Lab's numbers come by a question: all else is there at once.
 DRAWING = 10_000
 FOCUS = "document.activeElement.className || document.activeElement.tagName"
+FIELDS = "input, select, textarea, [role=slider]"
+A4 = {"width": 703, "height": 1032}  # the printable part at 96 dots an inch, with margins of 12 mm
+# Words on paper that their box cuts, or that stand outside the sheet; a space at the end of a line may hang over.
+CUT = """
+() => {
+  const sheet = document.querySelector('.sv-l-handout');
+  const { right } = sheet.getBoundingClientRect();
+  const hides = (way) => way !== 'visible';
+  return [...sheet.querySelectorAll('*')].filter((node) => {
+    if (!node.checkVisibility() || node.closest('.sv-hush') || !node.textContent.trim()) return false;
+    const { overflowX, overflowY } = getComputedStyle(node);
+    const cut = (hides(overflowX) && node.scrollWidth > node.clientWidth + 1)
+      || (hides(overflowY) && node.scrollHeight > node.clientHeight + 1);
+    return cut || node.getBoundingClientRect().right > right + 4;
+  }).map((node) => `${node.getAttribute('class')}: ${node.textContent.trim().slice(0, 60)}`);
+}
+"""
 LIMITS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]
 
 
@@ -242,7 +259,7 @@ def test_a_whole_lesson_by_keyboard(visit: Visit, recorded: str, slug: str, lang
     page = visit(address(recorded, steps[0]["id"], language, theme, slug), reduced_motion="reduce")
     expect(page.locator(".sv-l-title")).to_be_visible()
     page.wait_for_load_state("networkidle")
-    page.add_script_tag(path=str(AXE))
+    page.evaluate(AXE.read_text(encoding="utf-8"))
     found: list[str] = []
     kinds: set[str] = set()
     with asked_by(page) as asked:
@@ -295,6 +312,43 @@ def test_a_second_press_goes_on_without_a_guess(visit: Visit, recorded: str) -> 
     check_figure(page, "cost", done=True)
 
 
+@pytest.mark.parametrize("step", ["lossless", "keyed"])
+def test_the_text_that_is_asked_about_comes_after_the_guess(visit: Visit, recorded: str, step: str) -> None:
+    page = visit(address(recorded, step, "vi"))
+    expect(page.locator(".sv-l-run .sv-l-tokens")).to_have_count(1)
+    expect(page.locator(".sv-l-run .sv-l-summary")).to_have_text(words("vi")("lesson.compare.hidden"))
+    press(page, "ArrowRight")
+    page.locator(".sv-l-title").focus()
+    press(page, "ArrowRight")
+    expect(page.locator(".sv-l-run .sv-l-tokens")).to_have_count(2)
+    expect(page.locator(".sv-l-run .sv-l-summary")).to_have_count(0)
+
+
+# What clickers send; the second walk has the focus in a field of each step, as after a press of the mouse there.
+@pytest.mark.parametrize(("key", "touched"), [("ArrowRight", False), ("PageDown", True)])
+@pytest.mark.parametrize("slug", LESSONS)
+def test_a_clicker_goes_through_a_projected_lesson(
+    visit: Visit, recorded: str, slug: str, key: str, touched: bool
+) -> None:
+    steps = lesson("vi", slug)["steps"]
+    page = visit(f"{address(recorded, steps[0]['id'], 'vi', slug=slug)}&present=1", reduced_motion="reduce")
+    expect(page.locator(".sv-l-title")).to_be_visible()
+    for step in steps:
+        assert page.locator(".sv-l-title").inner_text() == step["title"]
+        answered = False
+        for _ in range(MOST_MOVES):
+            before = page.locator(".sv-l-player").inner_text()
+            if touched:
+                page.evaluate(f"document.querySelector('.sv-l-step :is({FIELDS})')?.focus()")
+            press(page, key)
+            if page.locator(".sv-l-title").count() == 0 or page.locator(".sv-l-title").inner_text() != step["title"]:
+                break
+            assert page.locator(".sv-l-player").inner_text() != before, f"{step['id']}: a press does nothing"
+            answered |= page.locator(".sv-l-truth").count() > 0
+        assert answered == bool(step.get("ask")), step["id"]
+    expect(page.locator(".sv-l-cards")).to_be_visible()
+
+
 def test_fates_differ_in_more_than_colour(visit: Visit, recorded: str) -> None:
     page = visit(address(recorded, "residual", "en"), reduced_motion="reduce")
     expect(page.locator(".sv-l-title")).to_be_visible()
@@ -323,6 +377,47 @@ def test_fates_differ_in_more_than_colour(visit: Visit, recorded: str) -> None:
     # Words in a legend beside them say which is which.
     legend = page.locator(".sv-legend").inner_text()
     assert all(EN(f"legend.{name}") in legend for name in looks)
+
+
+@pytest.mark.parametrize("language", ["vi", "en"])
+@pytest.mark.parametrize("slug", LESSONS)
+def test_paper_shows_every_word(visit: Visit, recorded: str, slug: str, language: str) -> None:
+    told = lesson(language, slug)
+    page = visit(address(recorded, "before", language, "dark", slug), viewport=A4, reduced_motion="reduce")
+    expect(page.locator(".sv-l-title")).to_be_visible()
+    page.emulate_media(media="print")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    titles = [f"{place}. {step['title']}" for place, step in enumerate(told["steps"], 1)]
+    assert page.locator(".sv-l-handout-step > h2").all_inner_texts() == titles
+    assert page.evaluate("document.documentElement.dataset.theme") == "light"
+    # A sheet can be neither scrolled nor pointed at.
+    assert page.evaluate(CUT) == []
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    expect(page.locator(".sv-l-handout")).to_have_count(0)
+    assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+
+
+@pytest.mark.parametrize("language", ["vi", "en"])
+def test_the_wrong_rule_is_on_once_the_answer_is_told(visit: Visit, recorded: str, language: str) -> None:
+    word = words(language)
+    told, as_told = word("lesson.drag.say.wrong").partition("{")[0], word("lesson.drag.say.right").partition("{")[0]
+    page = visit(address(recorded, "wrong", language))
+    said, rule = page.locator(".sv-l-figure--drag .sv-l-caption"), page.locator(".sv-l-figure--drag [role=switch]")
+    expect(said).to_contain_text(as_told)
+    # As a clicker does: asked, passed by, told.
+    for _ in range(2):
+        page.get_by_role("button", name=word("lesson.next"), exact=True).click()
+    expect(said).to_contain_text(told)
+    expect(rule).to_be_checked()
+    rule.uncheck()
+    expect(said).to_contain_text(as_told)
+    page.get_by_role("button", name=word("lesson.next"), exact=True).click()
+    expect(rule).to_be_checked()
+    page.emulate_media(media="print")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    title = next(step["title"] for step in lesson(language)["steps"] if step["id"] == "wrong")
+    sheet = page.locator(".sv-l-handout-step", has=page.get_by_role("heading", name=title))
+    expect(sheet.locator(".sv-l-caption")).to_contain_text(told)
 
 
 def test_v_is_measured_live_beside_the_recording(visit: Visit, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -361,7 +456,7 @@ def test_v_is_measured_live_beside_the_recording(visit: Visit, monkeypatch: pyte
         names = {"is": "test", "was": result["conditions"]["device_name"]}
         change = EN("lesson.live.change", name=EN("lesson.live.name.device_name"), **names)
         expect(said).to_contain_text(change)
-        page.add_script_tag(path=str(AXE))
+        page.evaluate(AXE.read_text(encoding="utf-8"))
         assert violations(page) == []
         page.get_by_role("button", name=EN("lesson.cost.live.back")).click()
         assert page.locator(".sv-l-column--live, .sv-l-beside").count() == 0

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl
 
 import pytest
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 from spec_viz.content.check import check_lessons, problems
-from spec_viz.content.claims import ClaimError
 from spec_viz.content.expressions import evaluate
 from spec_viz.content.files import LESSONS
 from spec_viz.content.lessons import LessonError, lesson_folders, lesson_json, lesson_list, lesson_text, load_lesson
 from spec_viz.content.live import differences
 from spec_viz.content.markup import render, typed_numbers
+from spec_viz.content.sandbox import ClaimError
 from spec_viz.engine.trace import TokenTable, Trace, dumps
 from spec_viz.lab.run import Request, check
 from spec_viz.ui import lesson_route
@@ -430,3 +432,25 @@ def test_a_lesson_that_cannot_be_read_names_its_file(folder: Path) -> None:
     change(folder / "lesson.yaml", 'number: "5.1"', "number: 5.1")
     with pytest.raises(LessonError, match=r"5_1_toy/lesson\.yaml: number"):
         load_lesson(folder)
+
+
+@pytest.mark.parametrize("language", ["vi", "en"])
+@pytest.mark.parametrize("slug", [folder.name for folder in lesson_folders()])
+def test_a_plan_leads_to_steps_that_are_there(slug: str, language: str) -> None:
+    told = json.loads(lesson_text(slug, language) or "")
+    numbers = {step["id"]: number for number, step in enumerate(told["steps"], 1)}
+    plan = (LESSONS / slug / f"plan.{language}.md").read_text(encoding="utf-8")
+    links = re.findall(r"\[([^\]]+)\]\(\?([^)]+)\)", plan)
+    assert len(links) >= len(numbers) / 2
+    for name, query in links:
+        address = dict(parse_qsl(query, strict_parsing=True))
+        step = address.pop("step")
+        assert name == f"{numbers.get(step)} {step}"
+        assert address.pop("present", "1") == "1"
+        assert address == {"place": "lessons", "lang": language, "lesson": slug}
+    # A clicker goes through the lesson's order, a teacher's watch through the plan's.
+    rows = re.findall(r"^\| (\d+)–(\d+) \| (.+?) \|", plan, re.MULTILINE)
+    order = [int(number) for _, _, steps in rows for number in re.findall(r"\[(\d+) ", steps)]
+    assert order == sorted(order)
+    begins, ends = zip(*((int(begin), int(end)) for begin, end, _ in rows), strict=True)
+    assert (begins[0], begins[1:], ends[-1]) == (0, ends[:-1], 40)

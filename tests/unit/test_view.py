@@ -76,6 +76,14 @@ def test_memory_counts_entries_times_bytes() -> None:
     assert bare["target_weights"]["bytes"] is None
 
 
+def test_what_is_set_aside_for_a_cache_is_told_where_it_is() -> None:
+    assert "room" not in {row["key"] for row in shown(RUN, PLAIN)["memory"]}
+    rows = {row["key"]: row for row in shown(run("a", kv_room={"target": 256}))["memory"]}
+    assert (rows["room"]["bytes"], rows["room"]["fraction"]) == (256_000, "256 entries × 1000 bytes")
+    for language in ("vi", "en"):
+        assert words(language).table["memory.room"]
+
+
 def test_a_drafter_without_a_cache_takes_none() -> None:
     rows = {row["key"]: row for row in shown(run("a", kv_bytes_per_token={"target": 10, "drafter": 0}))["memory"]}
     assert rows["drafter_kv"]["bytes"] == 0

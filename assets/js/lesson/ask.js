@@ -58,7 +58,8 @@ export function makeAsk(step, { ctx, memory, group }, events) {
       open: true,
       focus: field.focus,
       nudge: () => {
-        said.textContent = t(view.held ? 'classroom.guess.first' : 'lesson.ask.first');
+        said.textContent = t(view.held ? 'classroom.guess.first' : group?.leads ? 'classroom.guess.teacher' : 'lesson.ask.first');
+        said.scrollIntoView({ block: 'nearest' });
       },
     });
   }

@@ -1,4 +1,4 @@
-/** The texts of two runs, token under token: are they the same? */
+/** The texts of two runs, token under token: are they the same? Until that is guessed only the first is there. */
 
 import { h } from '../dom.js';
 import { ruleTitle } from '../rule.js';
@@ -28,7 +28,7 @@ export function mountCompare(root, stage) {
     );
   };
 
-  function drawRun(trace) {
+  function drawRun(trace, place) {
     const { t } = ctx;
     const { meta } = trace;
     const title = h(
@@ -45,6 +45,9 @@ export function mountCompare(root, stage) {
       ' ',
       ctx.badge(trace.origin, trace),
     );
+    if (!shown && place) {
+      return h('section', { class: 'sv-l-run' }, title, h('p', { class: 'sv-l-summary' }, t('lesson.compare.hidden')));
+    }
     const list = h('ol', { class: 'sv-l-tokens' });
     trace.entries.forEach((entry, index) => {
       // Behind the first difference a place no longer compares.

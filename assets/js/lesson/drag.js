@@ -9,7 +9,8 @@ const NUMBERS = ['beta', 'tv', 'error'];
 const LAWS = ['residual', 'emitted'];
 
 export function mountDrag(root, stage) {
-  const { figure, ctx, keep } = stage;
+  const { figure, ctx, keep, moved } = stage;
+  const total = figure.wrong ? 1 : 0;
   keep.p ??= normal(figure.p);
   keep.q ??= normal(figure.q);
   keep.wrong ??= false;
@@ -31,13 +32,16 @@ export function mountDrag(root, stage) {
   );
   const laws = Object.fromEntries(LAWS.map((name) => [name, makeLaw(name, figure.labels, ctx)]));
   const verdict = h('p', { class: 'sv-l-caption', role: 'status' });
-  const wrong = h('input', { type: 'checkbox', role: 'switch', onChange: () => change({ wrong: wrong.checked }) });
+  const wrong = h('input', { type: 'checkbox', role: 'switch', onChange: () => turn(wrong.checked) });
   const reset = h(
     'button',
     {
       class: 'sv-l-quiet',
       type: 'button',
-      onClick: () => change({ p: normal(figure.p), q: normal(figure.q), wrong: false }),
+      onClick: () => {
+        Object.assign(keep, { p: normal(figure.p), q: normal(figure.q) });
+        turn(false);
+      },
     },
     ctx.t('lesson.drag.reset'),
   );
@@ -60,6 +64,11 @@ export function mountDrag(root, stage) {
     draw();
   }
 
+  function turn(on) {
+    change({ wrong: on });
+    if (total) moved(on ? total : 0);
+  }
+
   function draw() {
     const { p, q } = keep;
     const out = keep.wrong ? emittedByWrongRule(p, q) : emitted(p, q);
@@ -79,7 +88,13 @@ export function mountDrag(root, stage) {
   }
 
   draw();
-  return { total: 0, first: 0, go() {} };
+  return {
+    total,
+    first: 0,
+    go(position) {
+      if (total) change({ wrong: position === total });
+    },
+  };
 }
 
 function normal(law) {

@@ -6,7 +6,8 @@ import { changesSaid, compare } from './recording.js';
 import { Waiting } from './waiting.js';
 
 /**
- * `view` draws: show(bundles), refresh(), finish(texts) -> whether the figure could be drawn from them, back().
+ * `view` draws: show(bundles), refresh(), finish(texts) -> whether the figure could be drawn from them, back(), and
+ * restore() after a run that brought nothing.
  * `recorded` are the bundles to compare with. Returns {element, take(text), stop()}.
  */
 export function makeLive(view, requests, recorded, { host, ctx }) {
@@ -84,7 +85,9 @@ export function makeLive(view, requests, recorded, { host, ctx }) {
       return;
     }
     start.textContent = t('lesson.live.again');
-    back.hidden = false;
+    // Where nothing came, the recording stands there as before.
+    back.hidden = runs.every((each) => each.bundle.traces.length === 0);
+    if (back.hidden) view.restore();
     if (notice) say(said, t(notice.key, notice.args));
     else if (which.lost) say(said, t('shell.lost'));
     else if (failed) say(said, t('lesson.live.stopped'));

@@ -17,6 +17,8 @@ import { makeStage } from './stage.js';
 const TYPING = 'input:not([type="checkbox"]):not([type="radio"]), textarea, select, [contenteditable="true"]';
 // Keys the board would take for a figure that still waits for a guess.
 const OF_BOARD = new Set(['home', 'end', 'arrowup', 'arrowdown', 'r', 'p']);
+// What a clicker sends. In the presenter view it goes on and back wherever the focus is.
+const CLICKER = new Set(['PageDown', 'PageUp']);
 const PRESSING = 'button, a[href], summary, [role="button"], [role="switch"], label, input';
 
 /** options = {lesson, texts: Map, step: id | null, present, leave(ndjson), moved({step, present}), home()}. */
@@ -29,6 +31,7 @@ export class Player {
   #memory;
   #ctx;
   #keep = new Map();
+  #group = null; // what a class changes about the guess of this step
   #index = 0;
   #stage = null;
   #ask = null;
@@ -55,6 +58,7 @@ export class Player {
     };
     const signal = { signal: this.#tidy.signal };
     document.addEventListener('keydown', (event) => this.#onKey(event), { ...signal, capture: true });
+    root.addEventListener('focusin', ({ target }) => this.#uncover(target), signal);
     window.addEventListener('beforeprint', () => this.#layOut(), signal);
     window.addEventListener('afterprint', () => this.#takeAway(), signal);
     this.#show(options.lesson, options.texts);
@@ -188,8 +192,9 @@ export class Player {
     if (!this.#keep.has(step.id)) this.#keep.set(step.id, {});
     const { classroom } = this.#host;
     const group = step.ask
-      ? classroom.ask(this.#lesson.slug, step, this.#ctx, () => this.#settle())
+      ? classroom.ask(this.#lesson.slug, step, this.#ctx, { revealed: () => this.#settle(), changed: () => this.#drawLock() })
       : classroom.askNothing();
+    this.#group = group;
     this.#ask = step.ask
       ? makeAsk(
           step,
@@ -209,7 +214,7 @@ export class Player {
     this.#stage = makeStage({ ...scene, asks: this.#ask !== null, live: true, moved: () => this.#drawNav() });
     const title = h('h1', { class: 'sv-l-title', tabindex: '-1' }, step.title);
     const lead = index === 0 ? h('p', { class: 'sv-l-question-lead' }, this.#lesson.question) : null;
-    const lock = h('p', { class: 'sv-l-lock' }, t(group?.held ? 'classroom.guess.lock' : 'lesson.ask.lock'));
+    const lock = h('p', { class: 'sv-l-lock' });
     const words = h('div', { class: 'sv-l-words' }, lead, title, block(step.html), this.#ask?.element);
     const figure = h('div', { class: 'sv-l-figure-side' }, lock, this.#stage.element);
     this.#parts.lock = lock;
@@ -260,7 +265,8 @@ export class Player {
     if (this.#ask?.open && (!this.#nudged || this.#ask.held)) {
       this.#nudged = true;
       this.#ask.nudge();
-      this.#ask.focus();
+      // Before a class the next press must go on: in a field the arrows of a clicker would choose or stand still.
+      if (!this.#present) this.#ask.focus();
     } else if (this.#ask?.open) {
       this.#ask.skip();
       this.#reveal();
@@ -288,6 +294,7 @@ export class Player {
     const locked = this.#ask?.open === true;
     this.#stage.lock(locked);
     this.#parts.lock.hidden = !locked;
+    say(this.#parts.lock, this.#ctx.t(this.#group?.held ? 'classroom.guess.lock' : 'lesson.ask.lock'));
   }
 
   #drawNav() {
@@ -311,7 +318,8 @@ export class Player {
       this.#escape(event);
       return;
     }
-    if (target.closest?.(TYPING) || target.getAttribute?.('role') === 'slider') return;
+    const inField = target.closest?.(TYPING) || target.getAttribute?.('role') === 'slider';
+    if (inField && !(this.#present && CLICKER.has(key))) return;
     const does = this.#meaning(event);
     if (!does) {
       if (this.#ask?.open && OF_BOARD.has(key.toLowerCase())) event.stopPropagation();
@@ -338,6 +346,14 @@ export class Player {
     return this.#stage.keys[letter] ?? null;
   }
 
+  /** What has the focus comes out from under the buttons that stay at the lower edge: to a browser it is in sight there. */
+  #uncover(target) {
+    const nav = this.#root.querySelector('.sv-l-nav');
+    const cover = nav.getBoundingClientRect().top;
+    const { bottom, height } = target.getBoundingClientRect();
+    if (!nav.contains(target) && bottom > cover && height < cover / 2) target.scrollIntoView({ block: 'nearest' });
+  }
+
   #toggleNotes() {
     this.#parts.notes.open = !this.#parts.notes.open;
   }
@@ -350,7 +366,8 @@ export class Player {
     event.stopPropagation();
     if (this.#pointers.close() || this.#contents.close()) return;
     if (this.#present) this.#setPresent(false);
-    else this.#options.leave(this.step.figure.ndjson ?? this.#texts.get(tracesOf(this.step.figure)[0]) ?? null);
+    else if (!this.#host.classroom.leads) // a clicker's Esc takes no teacher away from the class
+      this.#options.leave(this.step.figure.ndjson ?? this.#texts.get(tracesOf(this.step.figure)[0]) ?? null);
   }
 
   // ------------------------------------------------------------ presenter view, handout

@@ -209,7 +209,7 @@ export function mountQuiz(root, stage) {
           box.querySelector('input')?.focus();
         },
       },
-      t('lesson.ask.again'),
+      t('lesson.quiz.again'),
     );
     const verdict = h('b', {}, t(chosen === question.answer ? 'lesson.quiz.agree' : 'lesson.quiz.differ'));
     box.append(h('div', { class: 'sv-l-feedback', tabindex: '-1' }, verdict, block(question.feedback)), again);

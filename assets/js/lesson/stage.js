@@ -8,7 +8,7 @@ import { makeMeasure } from './measure.js';
 import { tileOf } from './tiles.js';
 
 /** Kinds that bring their own buttons to move with. */
-const OWN_BUTTONS = new Set(['tiles', 'kv', 'reroll', 'certainty', 'cost', 'experiment', 'race', 'here', 'compare', 'formula', 'served', 'runs']);
+const OWN_BUTTONS = new Set(['tiles', 'kv', 'drag', 'reroll', 'certainty', 'cost', 'experiment', 'race', 'here', 'compare', 'formula', 'served', 'runs']);
 
 /**
  * scene = {host, lesson, step, texts: Map(path -> ndjson), ctx, memory, keep, asks, live, moved()}.
@@ -65,8 +65,17 @@ export function makeStage(scene) {
 
   /** The same figure for a live run: drawn as it comes where the figure can, otherwise drawn anew when it is over. */
   function twin() {
+    let was = 0; // where the figure stood when the run began
     return {
-      show: (bundles) => view.show?.(bundles),
+      show(bundles) {
+        was = at;
+        view.show?.(bundles);
+      },
+      restore() {
+        if (!view.show) return;
+        view.back();
+        go(was);
+      },
       refresh: () => view.refresh?.(),
       finish(runs) {
         if (view.show) return true;
