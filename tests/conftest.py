@@ -7,6 +7,7 @@ import shutil
 
 # Set before anything imports Gradio or the hub client, which read them at import.
 os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
+os.environ["GRADIO_ANALYTICS_CACHE_FREQUENCY"] = "1000000000"
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import pytest
@@ -16,6 +17,7 @@ from hypothesis import settings
 settings.register_profile("specviz", deadline=None, derandomize=True, max_examples=100)
 settings.load_profile("specviz")
 
+REDIS, NGINX = shutil.which("redis-server"), shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
@@ -25,6 +27,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason="no CUDA device on this machine"))
         if item.get_closest_marker("browser") and CHROMIUM is None:
             item.add_marker(pytest.mark.skip(reason="no Chromium on this machine: apt-get install chromium"))
+        if item.get_closest_marker("redis") and REDIS is None:
+            item.add_marker(pytest.mark.skip(reason="no Redis on this machine: apt-get install redis-server"))
+        if item.get_closest_marker("nginx") and NGINX is None:
+            item.add_marker(pytest.mark.skip(reason="no nginx on this machine: apt-get install nginx-light"))
+
+
+@pytest.fixture(scope="session")
+def nginx() -> str:
+    """Path of the system's nginx."""
+    assert NGINX is not None
+    return NGINX
 
 
 @pytest.fixture(scope="session")

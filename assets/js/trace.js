@@ -54,7 +54,7 @@ export class Bundle {
     } catch {
       body = null;
     }
-    if (body === null || typeof body !== 'object') this.broken += 1;
+    if (body === null || typeof body !== 'object' || !areTokens(body.tokens)) this.broken += 1;
     else if ('schema' in body) this.traces.push(new Trace(body));
     else if ('request' in body) this.request = body.request;
     else if ('wait' in body) this.wait = body.wait;
@@ -164,6 +164,12 @@ export class Round {
     const own = this.emitted;
     return own === null ? [] : [{ id: own.id, source: own.kind, round: this.round, node: null, sure: own.p_raw ?? null }];
   }
+}
+
+/** A table of a line: id -> [text, its bytes in hex or null]. */
+function areTokens(tokens) {
+  const isText = (part) => typeof part === 'string';
+  return Object.values(tokens ?? {}).every((pair) => Array.isArray(pair) && isText(pair[0]) && (pair[1] == null || isText(pair[1])));
 }
 
 function isRound(body) {
