@@ -81,7 +81,7 @@ function tell(drafter, trace, { boot, words }) {
   return {
     t,
     title,
-    target: boot.targets.find((each) => each.name === target)?.title ?? String(target),
+    target: [...boot.targets, boot.recorded].find((each) => each.name === target)?.title ?? String(target),
     body: drafts ? body : '',
     order: { name: anatomy.order, text: order },
     steps: { name: anatomy.steps, text: drafts ? steps : '' },

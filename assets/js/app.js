@@ -1,6 +1,7 @@
 /** The way in: the host's component calls mount once, with its element and its line to the server. */
 
 import { mountAbout } from './about.js';
+import { asking } from './asking.js';
 import { mountBreak } from './break.js';
 import { Classroom } from './classroom.js';
 import { mountLab } from './lab.js';
@@ -31,7 +32,7 @@ export function mount({ element, props, trigger, server, watch }) {
     PLACES.map((place) => place.name),
   );
   const words = new Words(boot.words, state.get('lang'));
-  const host = { boot, state, words, props, trigger, server, watch };
+  const host = { boot, state, words, server, ...asking({ props, trigger, watch }) };
   host.classroom = new Classroom(host);
   mountShell(root, PLACES, host);
   host.classroom.start();
@@ -39,7 +40,7 @@ export function mount({ element, props, trigger, server, watch }) {
 
 /**
  * Move the page out of the host's container, whose style sheet claims every button and input inside it.
- * The container stays (its component carries the data, its notices may show), without content of its own.
+ * The container stays (its component carries the data), without content of its own.
  */
 function takeOut(element) {
   for (const earlier of document.querySelectorAll('body > .sv-app')) earlier.remove();

@@ -23,6 +23,7 @@ export function mountBoard(root, ctx) {
   return {
     setBundle: (bundle, options) => board.setBundle(bundle, options),
     refresh: () => board.refresh(),
+    bring: () => board.bring(),
     step: (by) => board.step(by),
     home: () => board.go(0),
     end: () => board.end(),
@@ -78,6 +79,12 @@ class Board {
     this.#drawTabs();
     this.#append();
     this.#drawEnd();
+  }
+
+  /** Into sight: on a narrow page it stands below the prompt. */
+  bring() {
+    const { top } = this.#root.getBoundingClientRect();
+    if (top < 0 || top > innerHeight / 2) this.#root.scrollIntoView({ block: 'start' });
   }
 
   #restart(trace) {

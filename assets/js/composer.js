@@ -8,7 +8,7 @@ import { SCRIPT } from './state.js';
 export function mountComposer(root, { boot, state, words }, actions) {
   const presets = makePresets({ boot, state, words }, actions);
   const lesson = h('p', { class: 'sv-lesson' });
-  const prompt = makePrompt(boot, state, words);
+  const prompt = makePrompt(state, words);
   const draft = makeDraft(state, words);
   const run = h('button', { class: 'sv-run', type: 'button', 'aria-keyshortcuts': 'Control+Enter' });
   const settings = h('div', { class: 'sv-settings-body' });
@@ -121,13 +121,12 @@ function makePresets({ boot, state, words }, actions) {
   return { element, draw };
 }
 
-function makePrompt(boot, state, words) {
+function makePrompt(state, words) {
   const id = newId('prompt');
   const input = h('textarea', {
     class: 'sv-text',
     id,
     rows: 1,
-    maxlength: boot.limits.prompt_chars,
     spellcheck: 'false',
     dir: 'auto',
   });

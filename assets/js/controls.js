@@ -100,6 +100,7 @@ export function mountControls(root, { boot, state, words }) {
 
 export function drafterTitle(drafter, words) {
   const title = words.t(`drafter.${drafter.name}`);
+  if (drafter.fetch) return words.t('control.drafter.fetch', { title, command: drafter.fetch });
   return drafter.ready ? title : words.t('control.drafter.weights', { title });
 }
 

@@ -1,6 +1,6 @@
 /** The frame of every place: top bar, language, light and dark, which place is shown, what a teacher has hidden. */
 
-import { h } from './dom.js';
+import { h, say } from './dom.js';
 import { LANGUAGES, rememberLanguage } from './words.js';
 
 const dark = matchMedia('(prefers-color-scheme: dark)');
@@ -18,7 +18,8 @@ export function mountShell(root, places, host) {
   const mounted = new Map();
   const bar = makeBar(places, host);
   const skip = words.bind(h('a', { class: 'sv-skip', href: '#sv-page' }), 'shell.skip');
-  root.append(skip, bar.element, host.classroom.element, holder);
+  const recorded = makeRecorded(host);
+  root.append(skip, bar.element, host.classroom.element, recorded.element, holder);
 
   const showPlace = () => {
     const { name, mount } = places.find((place) => place.name === state.get('page'));
@@ -39,6 +40,7 @@ export function mountShell(root, places, host) {
     if (changed.includes('theme')) applyTheme(state);
     showPlace();
     bar.draw();
+    recorded.draw();
     for (const { place } of mounted.values()) place.redraw(changed);
     if (changed.includes('hide')) hide(root, state);
   };
@@ -46,9 +48,19 @@ export function mountShell(root, places, host) {
   applyTheme(state);
   showPlace();
   bar.draw();
+  recorded.draw();
   hide(root, state);
   state.listen(redraw);
   dark.addEventListener('change', () => redraw(['theme']));
+}
+
+/** Where the page runs another target than its examples and lessons were recorded on, one line that says so. */
+function makeRecorded({ boot, words }) {
+  const [target] = boot.targets;
+  const element = h('p', { class: 'sv-recorded-on', hidden: target.name === boot.recorded.name });
+  const draw = () =>
+    say(element, words.t('shell.recorded_on', { target: target.title, recorded: boot.recorded.title }));
+  return { element, draw };
 }
 
 function makeBar(places, { state, words }) {

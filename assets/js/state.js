@@ -107,7 +107,7 @@ export function fields(boot, pages) {
   return {
     // The host has a ?page= of its own and answers an error to a page it does not know.
     page: { ...choice(pages), group: 'view', value: pages[0], called: 'place' },
-    lang: { ...choice(LANGUAGES), group: 'view', value: preferredLanguage() },
+    lang: { ...choice(LANGUAGES), group: 'view', value: preferredLanguage(boot.language) },
     theme: { ...choice(THEMES), group: 'view', value: 'auto' },
     hide: { ...names(HIDEABLE), group: 'view', value: [] },
     preset: {

@@ -19,7 +19,7 @@ export class Words {
   }
 
   has(key) {
-    return key in this.#tables[this.#lang];
+    return Object.hasOwn(this.#tables[this.#lang], key);
   }
 
   /**
@@ -27,7 +27,7 @@ export class Words {
    * A value {key, args} is a sentence within the sentence, said in the same language.
    */
   t = (key, args = {}) => {
-    const text = this.#tables[this.#lang][key] ?? key;
+    const text = this.has(key) ? this.#tables[this.#lang][key] : key;
     return text.replace(/\{(\w+)\}/g, (whole, name) => (name in args ? this.#show(args[name]) : whole));
   };
 
@@ -71,11 +71,12 @@ export class Words {
   }
 }
 
-/** The language to start with when the address names none: the one chosen last time, then the browser's. */
-export function preferredLanguage() {
+/** The language to start with when the address names none: the one chosen last time, the browser's, then the host's. */
+export function preferredLanguage(usual) {
   const kept = read();
   if (LANGUAGES.includes(kept)) return kept;
-  return navigator.languages.some((tag) => tag.toLowerCase().startsWith('vi')) ? 'vi' : 'en';
+  const spoken = navigator.languages.map((tag) => tag.slice(0, 2).toLowerCase());
+  return LANGUAGES.find((lang) => spoken.includes(lang)) ?? usual;
 }
 
 /** Remember a choice. A browser that keeps no storage keeps the address, which says it too. */

@@ -115,6 +115,9 @@ def _memory(trace: Trace, badge: str, t: Words) -> list[Json]:
         rows.append(_cache_row(f"{who}_kv", longest, entry, t))
         if who == "target":
             rows.append(_cache_row("rolled_back", wasted, entry, t))
+            # A cache that graphs were captured over is as large from the start.
+            if room := _told(trace, "kv_room").get(who):
+                rows.append(_cache_row("room", room, entry, t))
     return rows
 
 

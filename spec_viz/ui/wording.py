@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -10,6 +11,7 @@ from pathlib import Path
 
 FOLDER = Path(__file__).parent / "words"
 LANGUAGES = ("vi", "en")
+ENGLISH = "en"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +32,19 @@ class Words:
         return text
 
 
+def usual_language() -> str:
+    """The language of a visitor who has chosen none and whose browser speaks neither: SPECVIZ_LANGUAGE, or English."""
+    named = os.environ.get("SPECVIZ_LANGUAGE", "").strip().lower()
+    return named if named in LANGUAGES else ENGLISH
+
+
+def words(language: object) -> Words:
+    """The words of a language; what names none, whatever it is, gets English."""
+    return _words(str(language) if language in LANGUAGES else ENGLISH)
+
+
 @cache
-def words(language: str) -> Words:
-    """The words of a language; an unknown one gets English."""
-    language = language if language in LANGUAGES else "en"
+def _words(language: str) -> Words:
     table: dict[str, str] = {}
     for path in sorted(FOLDER.glob(f"*.{language}.json")):
         area = json.loads(path.read_text(encoding="utf-8"))

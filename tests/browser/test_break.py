@@ -106,7 +106,7 @@ def test_who_goes_elsewhere_asks_no_more(visit: Visit, recorded: str) -> None:
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_axe_finds_nothing_serious_in_a_broken_rule(visit: Visit, recorded: str, theme: str) -> None:
     page = start(visit(f"{recorded}/?place=break&theme={theme}", reduced_motion="reduce"))
-    page.add_script_tag(path=str(AXE))
+    page.evaluate(AXE.read_text(encoding="utf-8"))
     assert serious(page) == []
     page.get_by_role("button", name=EN("break.run")).click()
     wait(page)

@@ -191,7 +191,7 @@ def test_the_pictures_fit_a_phone_and_axe_finds_nothing_serious(
     visit: Visit, recorded: str, language: str, theme: str
 ) -> None:
     page = visit(f"{recorded}/?lang={language}&theme={theme}", viewport=PHONE, reduced_motion="reduce")
-    page.add_script_tag(path=str(AXE))
+    page.evaluate(AXE.read_text(encoding="utf-8"))
     for content, shown in ((PARALLEL, ".sv-slots"), (CORRECTED, ".sv-calibration"), (GROWN, ".sv-grown")):
         drawn(page)
         open_trace(page, content)

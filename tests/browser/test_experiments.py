@@ -75,7 +75,7 @@ def run(page: Page, language: str = "en") -> None:
 
 def test_a_sweep_from_the_choice_to_its_files(visit: Visit, address: str, tmp_path: Path) -> None:
     page = visit(f"{address}/?place=lab&room=experiments", reduced_motion="reduce", accept_downloads=True)
-    page.add_script_tag(path=str(AXE))
+    page.evaluate(AXE.read_text(encoding="utf-8"))
     choose(page)
     run(page)
     expect(page.locator(".sv-x-said")).to_have_text(re.compile(r"Done: 2 runs"))
@@ -196,7 +196,7 @@ def test_requests_side_by_side_are_measured_batch_by_batch_and_the_run_survives_
     visit: Visit, address: str, tmp_path: Path
 ) -> None:
     page = visit(f"{address}/?place=lab&room=experiments&{LOAD}", reduced_motion="reduce", accept_downloads=True)
-    page.add_script_tag(path=str(AXE))
+    page.evaluate(AXE.read_text(encoding="utf-8"))
     expect(page.get_by_text(EN("experiments.size.machine", runs=6))).to_be_visible()
     said = page.locator(".sv-x-said")
     with slow_batches(0.05) as passes:

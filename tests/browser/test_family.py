@@ -79,6 +79,6 @@ def test_a_phone_scrolls_the_table_under_its_names(visit: Visit, recorded: str, 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_axe_finds_nothing_serious(visit: Visit, recorded: str, theme: str) -> None:
     page = visit(f"{recorded}/?place=lab&room=family&theme={theme}", reduced_motion="reduce")
-    page.add_script_tag(path=str(AXE))
+    page.evaluate(AXE.read_text(encoding="utf-8"))
     expect(page.locator(".sv-fam-table")).to_be_visible()
     assert serious(page) == []

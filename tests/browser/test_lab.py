@@ -228,7 +228,7 @@ def test_bars_faults_and_rolls(visit: Visit, recorded: str) -> None:
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_axe_finds_nothing_serious_in_both_rooms(visit: Visit, recorded: str, theme: str) -> None:
     page = visit(f"{recorded}/?place=lab&theme={theme}", reduced_motion="reduce")
-    page.add_script_tag(path=str(AXE))
+    page.evaluate(AXE.read_text(encoding="utf-8"))
     for name in ("best", "lengths", "wrong", "machine"):
         open_ask(page, name)
     plots(page, 4)

@@ -94,7 +94,7 @@ def test_charts_draw_without_a_network_in_both_themes(visit: Visit, recorded: st
 def test_axe_finds_nothing_serious(visit: Visit, recorded: str, theme: str) -> None:
     page = drawn(visit(f"{recorded}/?theme={theme}", reduced_motion="reduce"))
     expect(page.locator("html")).to_have_attribute("data-theme", theme)
-    page.add_script_tag(path=str(AXE))
+    page.evaluate(AXE.read_text(encoding="utf-8"))
     assert serious(page) == []
     page.locator("details.sv-settings > summary").click()
     open_questions(page)
@@ -115,7 +115,7 @@ UNSEEN = [
 
 def test_a_tile_is_called_what_it_shows(visit: Visit, recorded: str) -> None:
     page = drawn(visit(recorded))
-    page.add_script_tag(path=str(AXE))
+    page.evaluate(AXE.read_text(encoding="utf-8"))
     for texts in UNSEEN:
         open_trace(page, small_trace(texts))
         expect(tiles(page)).to_have_count(6)

@@ -135,7 +135,7 @@ def test_questions_below_compare_the_runs(visit: Visit, recorded: str) -> None:
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_axe_finds_nothing_serious_in_the_paged_room(visit: Visit, recorded: str, theme: str) -> None:
     page = visit(f"{recorded}/?place=lab&room=paged&theme={theme}&lab_step=16", reduced_motion="reduce")
-    page.add_script_tag(path=str(AXE))
+    page.evaluate(AXE.read_text(encoding="utf-8"))
     for name in ("paged_cost", "paged_ahead", "paged_prefix"):
         open_ask(page, name)
     assert serious(page) == []

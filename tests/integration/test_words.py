@@ -12,6 +12,7 @@ import pytest
 from spec_viz.content.files import ASSETS
 from spec_viz.drafters.registry import families
 from spec_viz.models.weights import STAGES
+from spec_viz.ui import wording
 from spec_viz.ui.wording import FOLDER, LANGUAGES, words
 
 AREAS = sorted(path.name.removesuffix(".en.json") for path in FOLDER.glob("*.en.json"))
@@ -133,4 +134,4 @@ def test_two_files_that_say_the_same_key_are_refused(monkeypatch: pytest.MonkeyP
     for name in ("a", "b"):
         (tmp_path / f"{name}.en.json").write_text('{"x.y": "z"}', encoding="utf-8")
     with pytest.raises(ValueError, match=r"b\.en\.json says again: \['x\.y'\]"):
-        words.__wrapped__("en")
+        wording._words.__wrapped__("en")

@@ -3,6 +3,7 @@
 import { mountCharts } from '../charts.js';
 import { h, say } from '../dom.js';
 import { themeOf } from '../shell.js';
+import { inTurn } from '../turn.js';
 import { Conduct } from './conduct.js';
 import { makeForm } from './declare.js';
 import { paints } from './figures.js';
@@ -31,8 +32,6 @@ export class ExperimentsRoom {
   #beside = null; // {record, name}: a second one of the same kind, opened
   #view = null; // what the server says of them
   #theme = null; // the one the view was drawn for
-  #asking = false;
-  #again = false; // more came while the server was asked
   #progress = null; // {done, of, weight, whole, began, first} of the run that goes on; `first`: when its first point came
   #status = null; // {key, args}: the last thing that was said
 
@@ -293,29 +292,20 @@ export class ExperimentsRoom {
     }
   }
 
-  /** One question at a time; what came meanwhile is asked about next, and what came unseen on arrival. */
-  async #ask() {
+  /** More has come: the server is asked anew, one question at a time; what came unseen is asked about on arrival. */
+  #ask = inTurn(async () => {
     if (!this.#seen) {
       this.#theme = null;
       return;
     }
-    if (this.#asking) {
-      this.#again = true;
-      return;
-    }
-    this.#asking = true;
-    do {
-      this.#again = false;
-      const theme = themeOf(this.#host.state);
-      const view = await this.#see({ result: this.#result, beside: this.#beside?.record ?? null });
-      if (!this.#seen) break;
-      if (view && !view.error) [this.#view, this.#theme] = [view, theme];
-      else say(this.#alert, this.#ctx.t('experiments.failed'));
-      this.#drawView();
-      this.#drawState();
-    } while (this.#again);
-    this.#asking = false;
-  }
+    const theme = themeOf(this.#host.state);
+    const view = await this.#see({ result: this.#result, beside: this.#beside?.record ?? null });
+    if (!this.#seen) return;
+    if (view && !view.error) [this.#view, this.#theme] = [view, theme];
+    else say(this.#alert, this.#ctx.t('experiments.failed'));
+    this.#drawView();
+    this.#drawState();
+  });
 
   // ------------------------------------------------------------ what is seen
 

@@ -64,7 +64,7 @@ export function mountMachine(root, host, ctx, { measured, changed }) {
   }
 
   function drawRidges(result, origin) {
-    const own = ridgeOf(result, host.boot.targets.find((target) => target.name === result.conditions.target) ?? host.boot.targets[0]);
+    const own = ridgeOf(result, knownOf(host.boot).find((target) => target.name === result.conditions.target) ?? host.boot.targets[0]);
     const rows = KNOWN.map((each) => ({ name: each.name, tokens: ridgeTokens(each.flops, each.bandwidth, each.bytes), origin: 'computed' }));
     if (own.tokens !== null) rows.push({ name: t(`lab.ridge.${origin}`), tokens: own.tokens, origin, own: true });
     rows.sort((a, b) => a.tokens - b.tokens);
@@ -74,6 +74,8 @@ export function mountMachine(root, host, ctx, { measured, changed }) {
       h('p', { class: 'sv-help' }, t('lab.ridge.help')),
       h('ol', { class: 'sv-lab-steps', 'aria-label': t('lab.ridge') }, ...rows.map((row) => drawRow(row, top, result))),
       h('p', { class: 'sv-lab-why' }, own.tokens === null ? t('lab.ridge.flat') : `${t('lab.ridge.said', spoken(own))} ${t(`lab.ridge.${own.tokens > SHORT ? 'below' : 'above'}`)}`),
+      // Recordings made before it was counted have none.
+      ...(result.roofline ? [h('p', { class: 'sv-lab-why' }, t('lab.ridge.reached', reached(result.roofline)))] : []),
       h('p', { class: 'sv-l-about' }, t('lab.ridge.source')),
     );
   }
@@ -82,6 +84,14 @@ export function mountMachine(root, host, ctx, { measured, changed }) {
     tokens: ctx.number(tokens, 0),
     reads: ctx.number(bandwidth / 1e9, 0),
     computes: ctx.number(flops / 1e9, 0),
+  });
+
+  const reached = ({ bytes_per_pass: bytes, flops_per_token: flops, bytes_per_second: reads, flops_per_second: computes, knee }) => ({
+    bytes: ctx.number(bytes / 1e6, 0),
+    flops: ctx.number(flops / 1e6, 0),
+    reads: ctx.number(reads / 1e9, 1),
+    computes: ctx.number(computes / 1e9, 1),
+    knee: ctx.number(knee, 1),
   });
 
   function drawRow({ name, tokens, origin, own }, top, result) {
@@ -121,4 +131,9 @@ function ridgeOf({ v, step_ms: ms, conditions }, { parameters }) {
   const bytes = BYTES[conditions.dtype] ?? 4;
   const [flops, bandwidth] = [(2 * parameters) / token, (parameters * bytes) / reading];
   return { flops, bandwidth, tokens: ridgeTokens(flops, bandwidth, bytes) };
+}
+
+/** The target of the page, and the one that its records were made on. */
+function knownOf({ targets, recorded }) {
+  return [...targets, recorded];
 }
