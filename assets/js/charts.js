@@ -31,7 +31,7 @@ export function mountCharts(root, { boot, words, heading }) {
   const draw = async (chart, entry) => {
     try {
       const [library] = await Promise.all([loadPlotly(boot.static), document.fonts.ready]);
-      if (!entry.plot.isConnected) return;
+      if (entry.wanted !== chart || !entry.plot.isConnected) return;
       await library.react(entry.plot, chart.figure.data, inPageFont(chart.figure.layout, entry.plot), CONFIG);
       entry.plot.classList.remove('sv-chart-plot--failed');
     } catch (error) {
@@ -41,13 +41,19 @@ export function mountCharts(root, { boot, words, heading }) {
     }
   };
 
+  // Plotly is not done when it has drawn: a canvas that is purged or drawn again before that fails, so each waits its turn.
+  const next = (entry, step) => {
+    entry.drawing = entry.drawing.then(step);
+  };
+
   return {
     show(charts) {
       for (const [key, entry] of drawn) {
         if (charts.some((chart) => chart.key === key)) continue;
-        window.Plotly?.purge(entry.plot);
+        entry.wanted = null;
         entry.element.remove();
         drawn.delete(key);
+        next(entry, () => window.Plotly?.purge(entry.plot));
       }
       for (const chart of charts) {
         if (!drawn.has(chart.key)) drawn.set(chart.key, makeChart(holder));
@@ -57,7 +63,8 @@ export function mountCharts(root, { boot, words, heading }) {
         entry.help.textContent = words.t(`chart.${chart.key}.help`);
         entry.summary.textContent = chart.summary;
         entry.plot.setAttribute('aria-label', `${entry.title.textContent}. ${chart.summary}`);
-        draw(chart, entry);
+        entry.wanted = chart;
+        next(entry, () => draw(chart, entry));
       }
     },
   };
@@ -75,5 +82,5 @@ function makeChart(holder) {
   const summary = h('figcaption');
   const element = h('figure', { class: 'sv-chart' }, title, help, plot, summary);
   holder.append(element);
-  return { element, title, help, plot, summary };
+  return { element, title, help, plot, summary, wanted: null, drawing: Promise.resolve() };
 }
