@@ -24,6 +24,7 @@ export class Classroom {
   #remarked = null;
   #at = { lesson: null, step: null }; // where this page's player is
   #gone = null; // the place of the class this page went to last
+  #arrived = false; // whether it has been there since
   #led = ''; // the step that this page, as the teacher's, told last
   #run = null; // the run of the class that was opened here
   #queue = []; // what the server has not heard yet, in order
@@ -340,6 +341,7 @@ export class Classroom {
     }
     if (place === this.#gone) return;
     this.#gone = place;
+    this.#arrived = false;
     if (view.board) this.#toRun(view.sent);
     else this.#toStep(view);
   }
@@ -438,10 +440,12 @@ export class Classroom {
   #draw() {
     const on = this.#isTaken || this.#ended !== null;
     this.#frame.hidden = !on;
-    const said = on ? this.#said() : '';
+    const view = this.#view;
+    const here = view !== null && this.#isHere();
+    if (here) this.#arrived = true;
+    const said = on ? this.#said(here) : '';
     say(this.#voice, said);
     if (!on) return;
-    const view = this.#view;
     if (this.#teaches)
       this.#bar.draw({
         code: this.#pass.code,
@@ -451,7 +455,6 @@ export class Classroom {
         said,
       });
     else {
-      const here = view !== null && this.#isHere();
       const unseen = view?.sent && this.#run !== view.sent;
       this.#bar.draw({
         said,
@@ -462,7 +465,7 @@ export class Classroom {
     }
   }
 
-  #said() {
+  #said(here) {
     const { t } = this.#host.words;
     const sentence = ({ key, args = {} }) => t(key, args);
     if (this.#ended) return sentence(this.#ended);
@@ -470,6 +473,7 @@ export class Classroom {
     if (this.#lost) return t(this.#line.storeAway ? 'classroom.waits' : 'classroom.lost');
     if (this.#remark) return sentence(this.#remark);
     if (!this.#view) return t('classroom.joining', { code: this.#pass.code });
+    if (this.#follows && this.#arrived && !here) return t('classroom.student.away', { code: this.#pass.code });
     const way = this.#view.follow ? 'follow' : 'roam';
     return t(this.#teaches ? `classroom.teacher.${way}` : `classroom.student.${way}`, { code: this.#pass.code });
   }

@@ -417,6 +417,25 @@ def test_a_run_is_sent_and_a_class_roams_and_comes_back(visit: Visit, recorded: 
         at(page, "round")
 
 
+def test_who_walks_off_is_told_so_and_taken_along_when_the_class_moves(visit: Visit, recorded: str) -> None:
+    teacher, code = opened(visit, recorded)
+    page = joined(visit, recorded, code, "&place=lessons")
+    at(page, GUESSED)
+    follows, away = (EN(f"classroom.student.{way}", code=code) for way in ("follow", "away"))
+    expect(said(page)).to_have_text(follows)
+    page.get_by_role("link", name=EN("shell.place.lab"), exact=True).click()
+    expect(said(page)).to_have_text(away)
+    press_button(page, "classroom.back")
+    at(page, GUESSED)
+    expect(said(page)).to_have_text(follows)
+
+    page.get_by_role("link", name=EN("shell.place.serve"), exact=True).click()
+    expect(said(page)).to_have_text(away)
+    press_button(teacher, "lesson.skip")
+    at(page, "easy")
+    expect(said(page)).to_have_text(follows)
+
+
 def test_who_comes_back_is_where_the_class_is(visit: Visit, recorded: str) -> None:
     teacher, code = opened(visit, recorded)
     one = joined(visit, recorded, code)
