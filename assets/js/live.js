@@ -280,10 +280,15 @@ class Live {
     const ndjson = asRecorded(traceLines(text));
     this.#composer.alert('');
     this.#check(ndjson, (view) => {
+      const bundle = Bundle.of(ndjson);
+      if (!bundle.traces.some((trace) => trace.rounds.length)) {
+        this.#composer.alert(this.#host.words.t('shell.import.none'));
+        return;
+      }
       if (this.#run) this.#run.stop();
       this.#run = null;
       this.#ndjson = ndjson;
-      this.#show(Bundle.of(ndjson));
+      this.#show(bundle);
       const { meta } = this.#trace;
       state.adopt({
         ...meta,

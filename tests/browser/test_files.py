@@ -61,6 +61,7 @@ REFUSED: dict[str, tuple[str | bytes, str]] = {
     ),
     "another version": (small_trace(["a", "b", "c", "d"]).replace("trace/1", "trace/9"), "error.trace_version"),
     "lone surrogate": (small_trace(["a", "b", "c", "d"]).replace('"a"', r'"\ud800"'), "error.bad_trace_line"),
+    "no rounds": (small_trace(["a", "b", "c", "d"]).splitlines()[0], "shell.import.none"),
     "huge": (" " * 4_000_001, "shell.import.big"),
 }
 
