@@ -112,12 +112,14 @@ def fetch(name: str) -> None:
     """Bring a model into the cache, with a bar."""
     from spec_viz.models import weights
 
-    with tqdm(total=100, desc=name, file=sys.stderr, bar_format="{desc} {percentage:3.0f}%|{bar}|") as bar:
+    # A bar that cannot be overwritten, as in a log, is written seldom.
+    seconds = 0.1 if sys.stderr.isatty() else 10
+    look = "{desc} {percentage:3.0f}%|{bar}|"
+    with tqdm(total=100, desc=name, file=sys.stderr, bar_format=look, mininterval=seconds) as bar:
 
         def progress(stage: str, fraction: float | None) -> None:
-            bar.set_description(f"{name}: {stage}")
-            bar.n = round(100 * (fraction or 0))
-            bar.refresh()
+            bar.set_description(f"{name}: {stage}", refresh=False)
+            bar.update(round(100 * (fraction or 0)) - bar.n)
 
         weights.fetch(name, progress)
 
