@@ -299,6 +299,70 @@ def test_a_whole_lesson_by_keyboard(visit: Visit, recorded: str, slug: str, lang
     assert found == []
 
 
+# All ticked, or some; left by a key, by the browser, by the other language.
+@pytest.mark.parametrize(("language", "whole"), [("vi", True), ("en", False)])
+@pytest.mark.parametrize("way", ["next", "reload", "language"])
+def test_what_was_ticked_counts_without_the_button(
+    visit: Visit, recorded: str, way: str, language: str, whole: bool
+) -> None:
+    word = words(language)
+    questions = lesson(language)["survey"]
+    of = len(questions)
+    before, after = (step["id"] for step in lesson(language)["steps"] if step["figure"]["kind"] == "survey")
+    page = visit(address(recorded, before, language))
+    fields = page.locator(".sv-l-question")
+    expect(fields).to_have_count(of)
+
+    def tick(answers: dict[int, int]) -> None:
+        for place, index in answers.items():
+            fields.nth(place).locator("input").nth(index).check()
+
+    # One right, one not known, the others wrong or left open.
+    given = {0: questions[0]["answer"], 1: len(questions[1]["options"])}
+    if whole:
+        given |= {place: (questions[place]["answer"] + 1) % 2 for place in range(2, of)}
+    right = sum(index == questions[place]["answer"] for place, index in given.items())
+    tick(given)
+    if way == "next":
+        page.get_by_role("button", name=word("lesson.next"), exact=True).click()
+        page.get_by_role("button", name=word("lesson.back"), exact=True).click()
+    elif way == "reload":
+        page.reload()
+    else:
+        page.goto(address(recorded, before, "en" if language == "vi" else "vi"))
+    expect(fields).to_have_count(of)
+    assert [fields.nth(place).locator("input:checked").count() for place in range(of)] == [
+        int(place in given) for place in range(of)
+    ]
+    page.goto(address(recorded, after, language))
+    expect(fields).to_have_count(of)
+    tick({place: question["answer"] for place, question in enumerate(questions)})
+    page.get_by_role("button", name=word("lesson.survey.send")).click()
+    name = "lesson.survey.both" if whole else "lesson.survey.part"
+    said = word(name, answered=len(given), before=right, after=of, of=of)
+    expect(page.locator(".sv-l-figure--survey .sv-l-caption")).to_have_text(said)
+    cells = page.locator(".sv-l-outcome tbody tr td:nth-child(2)").all_inner_texts()
+    assert [word("lesson.survey.unanswered") in cell for cell in cells] == [place not in given for place in range(of)]
+    assert word("lesson.survey.unknown") in cells[1]
+
+
+def test_answering_again_and_forgetting_clear_the_ticks(visit: Visit, recorded: str) -> None:
+    page = visit(address(recorded, "before", "en"))
+    ticked = page.locator(".sv-l-question input:checked")
+    first = page.locator(".sv-l-question").first.locator("input").first
+    first.check()
+    page.get_by_role("button", name=EN("lesson.survey.send")).click()
+    page.get_by_role("button", name=EN("lesson.survey.again")).click()
+    expect(first).to_be_visible()
+    expect(ticked).to_have_count(0)
+    first.check()
+    page.locator(".sv-l-where summary").click()
+    page.get_by_role("button", name=EN("lesson.contents.forget")).click()
+    page.reload()
+    expect(first).to_be_visible()
+    expect(ticked).to_have_count(0)
+
+
 def test_a_second_press_goes_on_without_a_guess(visit: Visit, recorded: str) -> None:
     page = visit(address(recorded, "slow", "en"))
     expect(page.locator(".sv-l-title")).to_be_visible()

@@ -1,7 +1,7 @@
 /** What a learner has done and guessed, kept in this browser and nowhere else. */
 
 const NAME = 'specviz.lessons';
-const EMPTY = Object.freeze({ done: [], guesses: {}, answers: {} });
+const EMPTY = Object.freeze({ done: [], guesses: {}, answers: {}, ticked: {} });
 
 /** One lesson's page of the notebook. Where the browser keeps no storage it lasts as long as the page. */
 export class Memory {
@@ -42,8 +42,17 @@ export class Memory {
     this.#set({ answers: without(this.#page.answers, phase, value) });
   }
 
+  /** What is ticked in a survey that was not handed in: {question id: option index}; undefined while nothing is. */
+  ticked(phase) {
+    return this.#page.ticked[phase];
+  }
+
+  setTicked(phase, value) {
+    this.#set({ ticked: without(this.#page.ticked, phase, value) });
+  }
+
   forget() {
-    this.#set({ done: [], guesses: {}, answers: {} });
+    this.#set(EMPTY);
   }
 
   #set(patch) {

@@ -54,9 +54,13 @@ export function mountSurvey(root, stage) {
   };
 
   function form() {
-    const groups = lesson.survey.map((question, index) =>
-      options({ ...question, options: [...question.options, unknown], number: index + 1 }, { t }),
-    );
+    const ticked = memory.ticked(figure.phase);
+    const groups = lesson.survey.map((question, index) => {
+      const kept = ticked?.[question.id];
+      const chosen = kept === -1 ? question.options.length : kept;
+      return options({ ...question, options: [...question.options, unknown], number: index + 1 }, { chosen, t });
+    });
+    const valueOf = ({ value }, index) => (value === lesson.survey[index].options.length ? -1 : value);
     const send = h('button', { class: 'sv-run', type: 'submit' }, t('lesson.survey.send'));
     const element = h(
       'form',
@@ -65,15 +69,16 @@ export function mountSurvey(root, stage) {
       ...groups.map((group) => group.element),
       send,
     );
+    // The class may move on before the button is pressed.
+    element.addEventListener('change', () => {
+      const values = lesson.survey.map((question, index) => [question.id, valueOf(groups[index], index)]);
+      memory.setTicked(figure.phase, Object.fromEntries(values.filter(([, value]) => value !== null)));
+    });
     element.addEventListener('submit', (event) => {
       event.preventDefault();
-      const values = groups.map((group, index) =>
-        group.value === null || group.value >= lesson.survey[index].options.length ? -1 : group.value,
-      );
-      memory.setAnswers(
-        figure.phase,
-        Object.fromEntries(lesson.survey.map((question, index) => [question.id, values[index]])),
-      );
+      const values = lesson.survey.map((question, index) => [question.id, valueOf(groups[index], index) ?? -1]);
+      memory.setAnswers(figure.phase, Object.fromEntries(values));
+      memory.setTicked(figure.phase, undefined);
       draw(true);
     });
     return element;
@@ -94,15 +99,15 @@ export function mountSurvey(root, stage) {
     );
     if (figure.phase === 'before')
       return h('div', {}, h('p', { class: 'sv-l-caption', tabindex: '-1' }, t('lesson.survey.thanks')), again);
-    return h('div', {}, outcome(memory.answers('before'), given), again);
+    return h('div', {}, outcome(memory.answers('before') ?? memory.ticked('before'), given), again);
   }
 
   function outcome(before, after) {
     const right = (answers) => lesson.survey.filter((question) => answers?.[question.id] === question.answer).length;
     const of = lesson.survey.length;
-    const said = before
-      ? t('lesson.survey.both', { before: right(before), after: right(after), of })
-      : t('lesson.survey.only', { after: right(after), of });
+    const answered = lesson.survey.filter(({ id }) => before?.[id] !== undefined).length;
+    const name = !before ? 'only' : answered < of ? 'part' : 'both';
+    const said = t(`lesson.survey.${name}`, { answered, before: right(before), after: right(after), of });
     const names = before ? ['question', 'before', 'after', 'right'] : ['question', 'after', 'right'];
     const cells = (question) => ({
       before: () => answer(question, before?.[question.id]),
@@ -149,7 +154,8 @@ export function mountSurvey(root, stage) {
         t(right ? 'lesson.survey.is_right' : known ? 'lesson.survey.is_other' : 'lesson.survey.is_open'),
       ),
     );
-    box.append(known ? choice(question, index) : t('lesson.survey.unknown'));
+    if (known) box.append(choice(question, index));
+    else box.append(t(index === undefined ? 'lesson.survey.unanswered' : 'lesson.survey.unknown'));
     return box;
   }
 
