@@ -56,16 +56,18 @@ export function mountComposer(root, { boot, state, words }, actions) {
   };
   const draw = () => {
     presets.draw();
-    say(lesson, state.preset ? state.preset.lesson[words.lang] : '');
+    say(lesson, state.isOwn ? '' : state.preset.lesson[words.lang]);
     prompt.draw();
     draft.draw();
     controls.draw();
     drawRun();
     const target = boot.targets.find((each) => each.name === state.get('target'));
-    say(
-      note,
-      words.lang === 'vi' && target && !target.writes.includes('vi') ? words.t('shell.target_writes', { target: target.title }) : '',
-    );
+    const foreign = words.lang === 'vi' && target && !target.writes.includes('vi');
+    const notes = [
+      foreign ? words.t('shell.target_writes', { target: target.title }) : '',
+      state.isOwn && state.get('prompt').trim() && !state.get('chat') ? words.t('shell.continues') : '',
+    ];
+    say(note, notes.filter(Boolean).join(' '));
   };
   draw();
   return {
@@ -110,7 +112,7 @@ function makePresets({ boot, state, words }, actions) {
     event.stopPropagation();
   });
   const draw = () => {
-    const chosen = state.preset;
+    const chosen = state.isOwn ? null : state.preset;
     say(title, chosen ? words.t('shell.preset', { title: chosen.title[words.lang] }) : words.t('shell.preset.none'));
     boot.presets.forEach((preset, index) => {
       say(items[index].firstChild, preset.title[words.lang]);

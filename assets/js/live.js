@@ -64,7 +64,7 @@ class Live {
       fail: (key, args) => this.#composer.alert(words.t(key, args)),
     });
     host.watch('value', () => this.#run?.take(host.props.value));
-    this.#paintFirst(state.get('preset'));
+    this.#paintFirst();
     // A lesson that is left opens its run here.
     host.open = (text) => this.#import(text);
     // The Lab looks at what stands on the board.
@@ -140,13 +140,11 @@ class Live {
     this.#ask();
   }
 
-  async #paintFirst(name) {
-    const { boot } = this.#host;
-    if (!name || name === boot.first?.preset) {
-      if (boot.first) this.#showFile(boot.first.ndjson);
-    } else {
-      await this.#recorded(name);
-    }
+  async #paintFirst() {
+    const { state } = this.#host;
+    // What was recorded of an example is no answer to other words, which a link may bring.
+    if (state.isOwn) this.#show(new Bundle());
+    else await this.#recorded(state.get('preset'));
   }
 
   async #recorded(name) {
@@ -260,8 +258,9 @@ class Live {
     const whole = run.bundle.traces.every((trace) => trace.finish !== 'stopped');
     this.#done = run.bundle.notices.length === 0 && !run.lost && whole;
     const notice = run.bundle.notices.at(-1);
-    if (notice) this.#composer.alert(words.t(notice.key, notice.args));
-    else if (run.lost) this.#composer.alert(words.t('shell.lost'));
+    const lost = run.lost || notice?.key === 'shell.lost';
+    if (lost) this.#composer.alert(words.t(run.bundle.traces.length ? 'shell.lost' : 'shell.lost.all'));
+    else if (notice) this.#composer.alert(words.t(notice.key, notice.args));
     this.#ndjson = run.ndjson;
     // Nothing came of it: what stood on the board before stands there again.
     if (run.bundle.traces.length === 0 && this.#before) {
@@ -271,7 +270,7 @@ class Live {
     this.#drawVerdict();
     this.#drawCompare();
     this.#drawState();
-    if (run.lost || notice?.key === 'shell.lost') this.#waitForServer();
+    if (lost) this.#waitForServer();
     else if (this.#trace) this.#ask();
   }
 
@@ -351,7 +350,7 @@ class Live {
   #counts() {
     const { t } = this.#host.words;
     const rounds = this.#trace?.rounds.filter((round) => !round.prefill) ?? [];
-    if (!rounds.length) return t(this.#run ? 'shell.verdict.waiting' : 'shell.lead');
+    if (!rounds.length) return this.#noRound();
     const sum = (count) => rounds.reduce((total, round) => total + count(round), 0);
     const judged = sum((round) => round.judged.length);
     const args = {
@@ -361,6 +360,16 @@ class Live {
       judged,
     };
     return t(judged ? 'shell.verdict.counts' : 'shell.verdict.plain', args);
+  }
+
+  /** Why there is no round yet, or none at all. */
+  #noRound() {
+    const { t } = this.#host.words;
+    if (this.#run) return t('shell.verdict.waiting');
+    const { finish, meta } = this.#trace ?? {};
+    if (finish === 'length') return t('shell.verdict.none');
+    if (finish === 'eos') return t(meta.chat ? 'shell.verdict.at_once' : 'shell.verdict.at_once.plain');
+    return t('shell.lead');
   }
 
   #drawState() {

@@ -220,6 +220,12 @@ export class State {
     return this.#boot.presets.find((preset) => preset.name === this.#values.preset) ?? null;
   }
 
+  /** Whether the words are the visitor's own, not those of an example. */
+  get isOwn() {
+    const texts = Object.keys(this.#fields).filter((name) => this.#fields[name].group === 'text');
+    return this.preset === null || texts.some((name) => !same(this.#values[name], this.#base[name]));
+  }
+
   get drafter() {
     return this.#boot.drafters.find((drafter) => drafter.name === this.#values.drafter) ?? null;
   }

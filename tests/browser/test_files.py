@@ -86,6 +86,23 @@ def test_a_file_that_is_no_trace_gets_one_sentence_and_the_board_stays(
     expect(page.locator(".sv-alert")).to_have_text("")
 
 
+NO_ROUND = {
+    "shell.verdict.at_once": ("eos", True),
+    "shell.verdict.at_once.plain": ("eos", False),
+    "shell.verdict.none": ("length", False),
+    "shell.lead": ("stopped", True),
+}
+
+
+@pytest.mark.parametrize("language", ["vi", "en"])
+def test_a_run_that_ended_with_its_prefill_says_why_it_has_no_round(visit: Visit, recorded: str, language: str) -> None:
+    page = drawn(visit(f"{recorded}/?lang={language}"))
+    for key, (finish, chat) in NO_ROUND.items():
+        header, prefill, *_ = small_trace(["a", "b", "c", "d"], chat=chat).splitlines()
+        open_trace(page, "\n".join([header, prefill, json.dumps({"finish": finish})]))
+        expect(page.locator(".sv-verdict")).to_have_text(words(language)(key))
+
+
 def look_everywhere(page: Page) -> None:
     open_questions(page)
     for tile in tiles(page).all():
@@ -136,5 +153,5 @@ def test_a_link_holds_what_was_typed(visit: Visit, recorded: str) -> None:
     page.get_by_role("button", name=EN("shell.link")).click()
     expect(page.get_by_text(EN("shell.link.copied"))).to_be_visible()
     link = page.evaluate("navigator.clipboard.readText()")
-    again = drawn(visit(link))
+    again = visit(link)
     expect(again.get_by_label(EN("control.prompt"))).to_have_value("<b>Ký ức</b> & ${x}")

@@ -124,6 +124,34 @@ def test_a_link_sets_the_whole_page(visit: Visit, recorded: str) -> None:
     expect(page.get_by_label(vi("control.gamma"), exact=True)).to_have_value("9")
 
 
+@pytest.mark.parametrize(
+    "words_of", ["prompt=Write+about+a+fox", "script=one+two", "preset=", "preset=repeat&prompt=My+own"]
+)
+def test_a_link_with_other_words_than_an_example_s_shows_no_run_of_it(
+    visit: Visit, recorded: str, words_of: str
+) -> None:
+    page = visit(f"{recorded}/?lang=en&{words_of}")
+    expect(page.locator(".sv-verdict")).to_have_text(EN("shell.lead"))
+    expect(tiles(page)).to_have_count(0)
+    expect(page.locator(".sv-presets > summary")).to_have_text(EN("shell.preset.none"))
+
+
+def test_an_example_is_named_as_long_as_its_words_stand(visit: Visit, recorded: str) -> None:
+    page = drawn(visit(f"{recorded}/?lang=en"))
+    (first,) = (each for each in load_presets() if each.name == "weather")
+    name, claim = page.locator(".sv-presets > summary"), page.locator(".sv-lesson")
+    prompt = page.get_by_label(EN("control.prompt"))
+    expect(name).to_have_text(EN("shell.preset", title=first.title["en"]))
+    prompt.fill("Name the days of the week.")
+    expect(name).to_have_text(EN("shell.preset.none"))
+    expect(claim).to_have_text("")
+    expect(page.locator(".sv-state-note")).to_have_text("" if first.settings["chat"] else EN("shell.continues"))
+    prompt.fill(first.prompt)
+    expect(name).to_have_text(EN("shell.preset", title=first.title["en"]))
+    expect(claim).to_have_text(first.lesson["en"])
+    expect(page.locator(".sv-state-note")).to_have_text("")
+
+
 HOSTILE = [
     "preset=<img src=x onerror=alert(1)>&lang=xx&drafter=__proto__&theme=toString&place=constructor",
     "gamma=1e99&temperature=nan&seed=-5&top_k=Infinity&top_p=0x1&max_new_tokens=${alert(1)}",
@@ -144,7 +172,8 @@ def _sound(url: str) -> bool:
 @pytest.mark.parametrize("link", HOSTILE)
 def test_a_hostile_link_opens_a_sound_page(visit: Visit, recorded: str, link: str) -> None:
     pairs = [part.partition("=") for part in link.split("&")]
-    page = drawn(visit(f"{recorded}/?" + "&".join(f"{name}={quote(value)}" for name, _, value in pairs)))
+    page = visit(f"{recorded}/?" + "&".join(f"{name}={quote(value)}" for name, _, value in pairs))
+    expect(tiles(page)).to_have_count(0) if "prompt=" in link else drawn(page)
     expect(page.locator("html")).to_have_attribute("lang", re.compile("^(vi|en)$"))
     expect(page.locator("html")).to_have_attribute("data-theme", re.compile("^(light|dark)$"))
     page.locator("details.sv-settings > summary").click()

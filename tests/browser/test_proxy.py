@@ -188,7 +188,7 @@ def test_a_run_that_cannot_be_asked_for_is_said(visit: Visit, proxy: Proxy) -> N
     page.evaluate("window.marked = true")
     proxy.stop()
     start(page)
-    expect(page.locator(".sv-alert")).to_have_text(EN("shell.lost"))
+    expect(page.locator(".sv-alert")).to_have_text(EN("shell.lost.all"))
     proxy.start()
     start(page)
     whole(page, 20)
@@ -212,7 +212,7 @@ def test_a_stream_that_ends_early_is_a_cut_as_well(visit: Visit, behind: str, bo
         lambda route: route.fulfill(status=200, content_type="text/event-stream", body=body),
     )
     start(page)
-    expect(page.locator(".sv-alert")).to_have_text(EN("shell.lost"))
+    expect(page.locator(".sv-alert")).to_have_text(EN("shell.lost.all"))
     page.unroute("**/gradio_api/queue/data**")
     start(page)
     whole(page, 20)
@@ -227,7 +227,7 @@ def test_a_proxy_that_answers_for_a_server_that_is_away(visit: Visit, behind: st
         lambda route: route.fulfill(status=status, content_type="text/html", body="<html>Bad Gateway</html>"),
     )
     start(page)
-    expect(page.locator(".sv-alert")).to_have_text(EN("shell.lost"))
+    expect(page.locator(".sv-alert")).to_have_text(EN("shell.lost.all"))
     # No notice of the host's in a language of its own.
     assert page.get_by_text("Gateway").count() + page.locator(".toast-body:visible").count() == 0
 

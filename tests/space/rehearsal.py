@@ -411,7 +411,7 @@ def _visit_zero(app: App, loans: Service, browser: Browser, shots: Path, report:
     page: Page | None = None
     with report.check("ZeroGPU: the page opens with its model") as told:
         app.until_answered()
-        page = drawn(visitor.open(f"{app.address}/?lang=vi&preset=&max_new_tokens=48"))
+        page = visitor.open(f"{app.address}/?lang=vi&preset=&max_new_tokens=48")
         expect(page.locator(".sv-run")).to_have_attribute("aria-disabled", "false")
         assert loans.asked == ["/startup-report"], loans.asked
         told.append(f"{time.monotonic() - app.begun:.1f} s after the start; nothing is borrowed by looking")
