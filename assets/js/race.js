@@ -14,6 +14,7 @@ export function mountRace(root, ctx) {
   const play = make('button', 'sv-race-play');
   play.type = 'button';
   const pace = make('span', 'sv-race-note');
+  pace.dataset.screen = 'only';
   const head = make('div', 'sv-panel-head');
   head.append(play, pace);
   const lanes = make('div', '');

@@ -369,6 +369,7 @@ def _broken(lesson: Lesson, link: Link, bundle: Sequence[Trace] | None) -> str |
         "slot": lambda: link.to in SLOTS,
         "formula": lambda: link.to in FORMULA_TERMS,
         "source": lambda: link.to in lesson.sources,
+        "screen": lambda: link.to == "only",
     }
     if link.kind not in known:
         return f"is of no known kind ({', '.join(LINKS)})"

@@ -14,7 +14,7 @@ from markdown_it.token import Token
 from spec_viz.content.expressions import fill_in, unmark, unmark_html, without_marks
 
 # A link `[words](kind:to)`; what `to` may be is checked against the figure, the glossary and the sources.
-LINKS = ("tile", "term", "slot", "formula", "source")
+LINKS = ("tile", "term", "slot", "formula", "source", "screen")
 
 _MARKDOWN = MarkdownIt("commonmark", {"html": False}).enable("table").disable("image")
 
@@ -100,6 +100,8 @@ def _relink(tokens: Sequence[Token], sources: Mapping[str, Any]) -> Iterator[Lin
 def _attributes(kind: str, to: str, sources: Mapping[str, Any]) -> dict[str, str | int | float]:
     if kind not in LINKS:
         return {}
+    if kind == "screen":
+        return {"data-screen": to}
     known: dict[str, str | int | float] = {"class": "sv-ref", "data-ref": kind, "data-to": to}
     if kind == "source" and to in sources:
         return {**known, "href": sources[to].url, "target": "_blank", "rel": "noopener noreferrer"}

@@ -110,6 +110,13 @@ CUT = """
   }).map((node) => `${node.getAttribute('class')}: ${node.textContent.trim().slice(0, 60)}`);
 }
 """
+# Words for whoever sits at the page: paper can be neither pressed nor pulled, and plays nothing.
+AT_SCREEN = {
+    "en": r"\b(pull|press|click|drag|hover|tap|scroll|slide)(s|ed|ing)?\b|slider|button|arrow key|point at"
+    r"|\b(play(s|ed|ing)?|watch|raise)\b|run it live|you see both",
+    "vi": r"\bkéo (?!tới|dài|theo|trung bình)|bấm|\bnhấn(?! mạnh)|phím|thanh trượt|nút (bên )?dưới|trỏ vào|rê chuột"
+    r"|cuộn|thời gian thực|hãy (tăng|thử)\b|chạy thật ngay|xem cây|mà xem|bạn sẽ thấy",
+}
 LIMITS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]
 
 
@@ -443,6 +450,14 @@ def test_fates_differ_in_more_than_colour(visit: Visit, recorded: str) -> None:
     assert all(EN(f"legend.{name}") in legend for name in looks)
 
 
+def asked_of_paper(page: Page, language: str) -> list[str]:
+    """Lines of the handout that only a screen can follow. The task at the end is done at the page, and says where."""
+    text = page.locator(".sv-l-handout").inner_text()
+    for task in page.locator(".sv-l-handout .sv-l-end").all():
+        text = text.replace(task.inner_text(), "")
+    return [line for line in text.splitlines() if re.search(AT_SCREEN[language], line, re.IGNORECASE)]
+
+
 @pytest.mark.parametrize("language", ["vi", "en"])
 @pytest.mark.parametrize("slug", LESSONS)
 def test_paper_shows_every_word(visit: Visit, recorded: str, slug: str, language: str) -> None:
@@ -456,6 +471,7 @@ def test_paper_shows_every_word(visit: Visit, recorded: str, slug: str, language
     assert page.evaluate("document.documentElement.dataset.theme") == "light"
     # A sheet can be neither scrolled nor pointed at.
     assert page.evaluate(CUT) == []
+    assert asked_of_paper(page, language) == []
     page.evaluate("dispatchEvent(new Event('afterprint'))")
     expect(page.locator(".sv-l-handout")).to_have_count(0)
     assert page.evaluate("document.documentElement.dataset.theme") == "dark"

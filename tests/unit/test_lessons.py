@@ -76,7 +76,7 @@ Dừng ở đây.
 ## price | Giá
 Lượt hai token đắt gấp {{ result.v[1].ratio | fixed }} lần.
 ## reach | Xa hơn
-Ở nơi khác là {{ traces.toy.rounds | length }} vòng.
+[Kéo thử.](screen:only) Ở nơi khác là {{ traces.toy.rounds | length }} vòng.
 ## likeness | Ví dụ
 Hai cột.
 ### carries
@@ -161,6 +161,7 @@ def test_the_page_gets_every_expression_computed(folder: Path) -> None:
     assert (
         '<span class="sv-ref" data-ref="tile" data-to="1.0" role="button" tabindex="0">ở đây</span>' in round_["html"]
     )
+    assert '<span data-screen="only">Kéo thử.</span>' in steps["reach"]["html"]
     assert 'data-ref="source" data-to="paper" href="https://arxiv.org/abs/2211.17192"' in round_["html"]
     assert round_["ask"] == {
         "kind": "choice",
@@ -264,6 +265,7 @@ FAULTS: dict[str, tuple[Fault, str]] = {
     "an unknown term": (_word("term:residual", "term:rest"), "the link term:rest leads nowhere"),
     "an unknown source": (_word("source:paper", "source:blog"), "the link source:blog leads nowhere"),
     "an unknown slot": (_word("Hai cột.", "[k](slot:disk)"), "the link slot:disk leads nowhere"),
+    "words for part of a screen": (_word("Hai cột.", "[k](screen:left)"), "the link screen:left leads nowhere"),
     "an unknown term of the formula": (_word("Hai cột.", "[k](formula:pi)"), "the link formula:pi leads nowhere"),
     "a bare address": (_word("Hai cột.", "[k](https://example.org)"), "is of no known kind"),
     "an expression that cannot be computed": (_word("{{ summary.accepted }} token,", "{{ sum_mary }},"), "sum_mary"),

@@ -46,7 +46,7 @@ export function mountDrag(root, stage) {
     ctx.t('lesson.drag.reset'),
   );
   root.append(
-    h('p', { class: 'sv-l-about' }, ctx.t('lesson.drag.how')),
+    h('p', { class: 'sv-l-about', 'data-screen': 'only' }, ctx.t('lesson.drag.how')),
     field,
     key(ctx),
     list,

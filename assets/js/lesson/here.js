@@ -7,7 +7,9 @@ export function mountOwn(root, { ctx, host, texts }) {
   const [given] = texts;
   const last = host.finished?.() ?? '';
   const ndjson = isOwn(given) || !isOwn(last) ? given : last;
-  const said = h('p', { class: 'sv-l-summary' }, ctx.t(isOwn(ndjson) ? 'lesson.here.own' : 'lesson.here.recorded'));
+  const own = isOwn(ndjson);
+  const said = h('p', { class: 'sv-l-summary' }, ctx.t(own ? 'lesson.here.own' : 'lesson.here.recorded'));
+  if (!own) said.append(' ', h('span', { 'data-screen': 'only' }, ctx.t('lesson.here.how')));
   const box = h('div', { class: 'sv-l-here' });
   root.append(said, box);
   const here = mountHere(box, ctx, host.words);

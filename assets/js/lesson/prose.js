@@ -9,7 +9,7 @@ const ALLOWED = new Set([
   ...['P', 'EM', 'STRONG', 'CODE', 'PRE', 'UL', 'OL', 'LI', 'BR', 'HR', 'BLOCKQUOTE', 'H3', 'H4', 'H5', 'SUB', 'SUP'],
   ...['TABLE', 'THEAD', 'TBODY', 'TR', 'TH', 'TD', 'A', 'SPAN'],
 ]);
-const KEPT = ['data-ref', 'data-to', 'role', 'tabindex', 'start', 'lang'];
+const KEPT = ['data-ref', 'data-to', 'data-screen', 'role', 'tabindex', 'start', 'lang'];
 
 /** The elements of `html`, ready to append. */
 export function prose(html) {
