@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime, timedelta
 from io import BytesIO
 
 import pytest
@@ -434,6 +435,21 @@ def test_who_walks_off_is_told_so_and_taken_along_when_the_class_moves(visit: Vi
     press_button(teacher, "lesson.skip")
     at(page, "easy")
     expect(said(page)).to_have_text(follows)
+
+
+def test_a_page_that_knows_it_has_no_network_says_so_at_once(visit: Visit, recorded: str) -> None:
+    teacher, code = opened(visit, recorded)
+    page = joined(visit, recorded, code, "&place=lessons")
+    for each, before in ((page, EN("classroom.student.follow", code=code)), (teacher, EN("classroom.teacher.follow"))):
+        at(each, GUESSED)
+        # No time passes on the page, so nothing is said because of waiting.
+        each.clock.install()
+        each.clock.pause_at(datetime.now(UTC) + timedelta(minutes=1))
+        expect(said(each)).to_have_text(before)
+        each.context.set_offline(True)
+        expect(said(each)).to_have_text(EN("classroom.lost"))
+        each.context.set_offline(False)
+        expect(said(each)).to_have_text(before)
 
 
 def test_who_comes_back_is_where_the_class_is(visit: Visit, recorded: str) -> None:

@@ -44,7 +44,7 @@ export class Line {
   start() {
     const signal = { signal: this.#tidy.signal };
     document.addEventListener('visibilitychange', () => !document.hidden && this.ask(), signal);
-    window.addEventListener('online', () => this.ask(), signal);
+    for (const turn of ['online', 'offline']) window.addEventListener(turn, () => this.ask(), signal);
     this.ask();
   }
 
@@ -132,7 +132,7 @@ export class Line {
     console.info('class:', error.name);
     if (!this.#missed) this.#since = Date.now();
     this.#missed += 1;
-    if (Date.now() - this.#since >= QUIET) this.#events.lost();
+    if (!navigator.onLine || Date.now() - this.#since >= QUIET) this.#events.lost();
   }
 
   #refused({ said }) {
