@@ -155,3 +155,23 @@ def test_a_link_holds_what_was_typed(visit: Visit, recorded: str) -> None:
     link = page.evaluate("navigator.clipboard.readText()")
     again = visit(link)
     expect(again.get_by_label(EN("control.prompt"))).to_have_value("<b>Ký ức</b> & ${x}")
+
+
+@pytest.mark.parametrize("language", ["vi", "en"])
+def test_on_a_phone_what_the_tools_say_stands_in_the_column(visit: Visit, recorded: str, language: str) -> None:
+    word = words(language)
+    phone = {"viewport": {"width": 390, "height": 844}, "permissions": ["clipboard-read", "clipboard-write"]}
+    page = drawn(visit(f"{recorded}/?lang={language}", **phone))
+    page.get_by_role("button", name=word("shell.link")).click()
+    told = page.get_by_text(word("shell.link.copied"))
+    expect(told).to_be_visible()
+    lefts = page.evaluate(
+        """(nodes) => nodes.map((node) => {
+          const range = document.createRange();
+          range.selectNodeContents(node);
+          return Math.round(range.getBoundingClientRect().left);
+        })""",
+        [told.element_handle(), page.get_by_role("button", name=word("shell.export")).element_handle()],
+    )
+    column = round(page.get_by_label(word("control.prompt")).evaluate("node => node.getBoundingClientRect().left"))
+    assert lefts == [column, column]
