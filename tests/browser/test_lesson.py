@@ -117,6 +117,15 @@ AT_SCREEN = {
     "vi": r"\bkéo (?!tới|dài|theo|trung bình)|bấm|\bnhấn(?! mạnh)|phím|thanh trượt|nút (bên )?dưới|trỏ vào|rê chuột"
     r"|cuộn|thời gian thực|hãy (tăng|thử)\b|chạy thật ngay|xem cây|mà xem|bạn sẽ thấy",
 }
+# Words as they are written, without what keeps them on one line.
+PLAIN = "text => text.replace(/\\u2060/g, '').replace(/\\s+/g, ' ')"
+FIRST_LINE = """
+html => {
+  const page = new DOMParser().parseFromString(html, 'text/html');
+  for (const aside of page.querySelectorAll('[data-screen]')) aside.remove();
+  return page.querySelector('p').textContent.replace(/\\s+/g, ' ').trim();
+}
+"""
 LIMITS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]
 
 
@@ -468,6 +477,19 @@ def test_paper_shows_every_word(visit: Visit, recorded: str, slug: str, language
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     titles = [f"{place}. {step['title']}" for place, step in enumerate(told["steps"], 1)]
     assert page.locator(".sv-l-handout-step > h2").all_inner_texts() == titles
+    # It can be given out before the class: what tells an answer stands behind the last step, by the step's number.
+    asked = [place for place, step in enumerate(told["steps"]) if step.get("ask") or step["figure"]["kind"] == "quiz"]
+    guesses = [place for place in asked if told["steps"][place].get("ask")]
+    assert page.locator(".sv-l-handout-guess").count() == len(guesses)
+    assert page.locator(".sv-l-handout-answers > h2").inner_text() == words(language)("lesson.handout.answers")
+    assert page.locator(".sv-l-handout-answer > h3").all_inner_texts() == [titles[place] for place in asked]
+    early, late = (page.locator(f".sv-l-handout-{part}").all_inner_texts() for part in ("step", "answer"))
+    for place, answer in zip(asked, late, strict=True):
+        step = told["steps"][place]
+        for reveal in [step["reveal"]] if step.get("ask") else [question["feedback"] for question in told["quiz"]]:
+            line = page.evaluate(FIRST_LINE, reveal)
+            assert line in page.evaluate(PLAIN, answer)
+            assert line not in page.evaluate(PLAIN, early[place])
     assert page.evaluate("document.documentElement.dataset.theme") == "light"
     # A sheet can be neither scrolled nor pointed at.
     assert page.evaluate(CUT) == []
@@ -496,8 +518,9 @@ def test_the_wrong_rule_is_on_once_the_answer_is_told(visit: Visit, recorded: st
     page.emulate_media(media="print")
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     title = next(step["title"] for step in lesson(language)["steps"] if step["id"] == "wrong")
-    sheet = page.locator(".sv-l-handout-step", has=page.get_by_role("heading", name=title))
-    expect(sheet.locator(".sv-l-caption")).to_contain_text(told)
+    for part, caption in (("step", as_told), ("answer", told)):
+        sheet = page.locator(f".sv-l-handout-{part}", has=page.get_by_role("heading", name=title))
+        expect(sheet.locator(".sv-l-caption")).to_contain_text(caption)
 
 
 def test_v_is_measured_live_beside_the_recording(visit: Visit, monkeypatch: pytest.MonkeyPatch) -> None:
