@@ -113,9 +113,9 @@ CUT = """
 # Words for whoever sits at the page: paper can be neither pressed nor pulled, and plays nothing.
 AT_SCREEN = {
     "en": r"\b(pull|press|click|drag|hover|tap|scroll|slide)(s|ed|ing)?\b|slider|button|arrow key|point at"
-    r"|\b(play(s|ed|ing)?|watch|raise)\b|run it live|you see both",
+    r"|\b(play(s|ed|ing)?|watch|raise)\b|run it live|you see both|after your guess",
     "vi": r"\bkéo (?!tới|dài|theo|trung bình)|bấm|\bnhấn(?! mạnh)|phím|thanh trượt|nút (bên )?dưới|trỏ vào|rê chuột"
-    r"|cuộn|thời gian thực|hãy (tăng|thử)\b|chạy thật ngay|xem cây|mà xem|bạn sẽ thấy",
+    r"|cuộn|thời gian thực|hãy (tăng|thử)\b|chạy thật ngay|xem cây|mà xem|bạn sẽ thấy|mới hiện ra",
 }
 # Words as they are written, without what keeps them on one line.
 PLAIN = "text => text.replace(/\\u2060/g, '').replace(/\\s+/g, ' ')"

@@ -46,7 +46,7 @@ export function mountCompare(root, stage) {
       ctx.badge(trace.origin, trace),
     );
     if (!shown && place) {
-      return h('section', { class: 'sv-l-run' }, title, h('p', { class: 'sv-l-summary' }, t('lesson.compare.hidden')));
+      return h('section', { class: 'sv-l-run' }, title, h('p', { class: 'sv-l-summary', 'data-screen': 'only' }, t('lesson.compare.hidden')));
     }
     const list = h('ol', { class: 'sv-l-tokens' });
     trace.entries.forEach((entry, index) => {
