@@ -20,6 +20,7 @@ export class Classroom {
   #view = null; // the class as the server last told it
   #lost = false;
   #ended = null; // {key, args}: why there is no class any more
+  #again = false; // whether the code of another class may help
   #remark = null; // {key, args}
   #remarked = null;
   #at = { lesson: null, step: null }; // where this page's player is
@@ -169,6 +170,7 @@ export class Classroom {
     this.#elsewhere = null;
     this.#view = null;
     this.#ended = null;
+    this.#again = false;
     this.#gone = null;
     this.#keep();
     if (pass.token) keepLed(pass);
@@ -186,16 +188,19 @@ export class Classroom {
 
   /** The server knows no such class, or not any more. */
   #over(error) {
-    const gone = this.#view && error.key === 'classroom.error.none';
-    this.#close(gone ? { key: this.#teaches ? 'classroom.over.teacher' : 'classroom.over' } : error);
+    const none = error.key === 'classroom.error.none';
+    const again = none && !this.#teaches;
+    const gone = { key: this.#teaches ? 'classroom.over.teacher' : 'classroom.gone' };
+    this.#close(none && this.#view ? gone : error, { again });
   }
 
   /** There is no class any more on this page; `why` is said until it is closed. */
-  #close(why = null) {
+  #close(why = null, { again = false } = {}) {
     const code = this.#pass?.code ?? '';
     if (this.#teaches) forgetLed(code);
     this.#drop();
     this.#ended = why && { key: why.key, args: { code, ...why.args } };
+    this.#again = again;
     writeCode(null);
     this.#build();
     this.#host.lessons?.again();
@@ -404,11 +409,13 @@ export class Classroom {
         join: () => this.#begin(newcomer(this.#elsewhere.code)),
         leave: () => this.#lookOn(null),
       });
-    return studentLine(words, {
+    const tell = {
       back: () => this.#back(),
       board: () => this.#toRun(this.#view.sent),
       leave: () => this.#close(),
-    });
+      join: (code) => this.#begin(newcomer(code)),
+    };
+    return studentLine(words, tell, this.#ended?.key === 'classroom.error.none' ? this.#ended.args.code : '');
   }
 
   #build() {
@@ -461,6 +468,8 @@ export class Classroom {
         away: view !== null && !view.board && !here,
         run: view !== null && (view.board ? !here : unseen),
         over: this.#ended !== null,
+        // Where the page has a form for it already, that one does.
+        again: this.#again && !this.#door?.checkVisibility(),
       });
     }
   }

@@ -146,7 +146,7 @@ def test_a_class_outlives_the_tab_that_led_it(visit: Visit, recorded: str, way: 
     expect(again.locator(".sv-class-inner > .sv-class-count")).to_have_text(EN("classroom.members", n=1))
     press_button(again, "classroom.end")
     press_button(again, "classroom.end.sure")
-    expect(said(one)).to_have_text(EN("classroom.over", code=code))
+    expect(said(one)).to_have_text(EN("classroom.gone", code=code))
 
 
 def test_who_leads_may_look_on_as_a_student_in_another_tab(visit: Visit, recorded: str) -> None:
@@ -363,6 +363,30 @@ def test_the_bars_that_a_teacher_opens_are_on_the_projected_screen(visit: Visit,
     teacher.wait_for_function(over, arg=[".sv-class-look", ".sv-l-nav"])
 
 
+@pytest.mark.parametrize("size", [(1440, 900), (1280, 720)])
+def test_a_clicker_s_press_brings_the_count_onto_the_projected_screen(
+    visit: Visit, recorded: str, size: tuple[int, int]
+) -> None:
+    teacher, code = opened(visit, recorded)
+    teacher.set_viewport_size({"width": size[0], "height": size[1]})
+    student = joined(visit, recorded, code)
+    above = """(part) => document.querySelector(part).getBoundingClientRect().bottom
+      <= document.querySelector('.sv-l-nav').getBoundingClientRect().top"""
+    for name in [name for name, step in STEPS.items() if step.get("ask")]:
+        teacher.goto(f"{recorded}/?place=lessons&lesson={SLUG}&step={name}&lang=en&present=1")
+        at(teacher, name)
+        expect(teacher.locator(".sv-class-guesses")).to_be_visible()
+        press(teacher, "PageDown")
+        expect(teacher.locator(".sv-l-ask [role=status]")).to_have_text(EN("classroom.guess.teacher"))
+        teacher.wait_for_function(above, arg=".sv-class-guesses")
+        at(student, name)
+        field = student.locator(".sv-l-ask input").first
+        field.check() if field.get_attribute("type") == "radio" else field.fill("1")
+        press_button(student, "lesson.ask.commit")
+        expect(teacher.locator(".sv-class-look > summary")).to_be_visible()
+        teacher.wait_for_function(above, arg=".sv-class-guesses")
+
+
 def test_a_run_is_sent_and_a_class_roams_and_comes_back(visit: Visit, recorded: str) -> None:
     teacher, code = opened(visit, recorded, "idea")
     one, other = joined(visit, recorded, code), joined(visit, recorded, code, viewport=PHONE)
@@ -488,8 +512,8 @@ def test_who_comes_back_is_where_the_class_is(visit: Visit, recorded: str) -> No
     press_button(teacher, "classroom.end.keep")
     press_button(teacher, "classroom.end")
     press_button(teacher, "classroom.end.sure")
-    for page in (teacher, one, other):
-        expect(said(page)).to_have_text(EN("classroom.over", code=code))
+    for page, key in ((teacher, "classroom.over"), (one, "classroom.gone"), (other, "classroom.gone")):
+        expect(said(page)).to_have_text(EN(key, code=code))
         assert "class=" not in page.url
         at(page, "easy")
         press_button(page, "classroom.close")
@@ -507,6 +531,42 @@ def test_a_code_that_is_none_is_said_and_left(visit: Visit, recorded: str) -> No
     page.get_by_role("button", name=words("vi")("classroom.close"), exact=True).click()
     expect(page.locator(".sv-class")).to_be_hidden()
     assert "class=" not in page.url
+
+
+def joins(page: Page, code: str) -> None:
+    """Enter a code in the one form for it that is seen."""
+    form = page.locator(".sv-class-join:visible")
+    expect(form).to_have_count(1)
+    form.get_by_label(EN("classroom.join.code")).fill(code)
+    press(page, "Enter")
+    expect(said(page)).to_have_text(EN("classroom.student.follow", code=code))
+    expect(form).to_have_count(0)
+
+
+@pytest.mark.parametrize("place", ["", "&place=lessons", f"&place=lessons&lesson={SLUG}&step=idea", "&place=serve"])
+def test_a_wrong_code_is_put_right_where_it_is_said(visit: Visit, recorded: str, place: str) -> None:
+    _, code = opened(visit, recorded)
+    page = visit(f"{recorded}/?class=22222&lang=en{place}")
+    expect(said(page)).to_have_text(EN("classroom.error.none", code="22222"))
+    if place != "&place=lessons":
+        expect(page.locator(".sv-class-join:visible input")).to_have_value("22222")
+    joins(page, code)
+
+
+def test_who_lost_a_class_joins_the_next_one_there_and_the_presenter_opens_it(visit: Visit, recorded: str) -> None:
+    teacher, code = opened(visit, recorded)
+    page = joined(visit, recorded, code, "&place=lessons")
+    at(page, GUESSED)
+    teacher.get_by_role("button", name=EN("lesson.present"), exact=True).click()
+    opener = teacher.get_by_role("button", name=EN("classroom.open"), exact=True)
+    expect(opener).to_be_hidden()
+    press_button(teacher, "classroom.end")
+    press_button(teacher, "classroom.end.sure")
+    expect(said(page)).to_have_text(EN("classroom.gone", code=code))
+    opener.click()
+    code = teacher.get_by_role("dialog").locator(".sv-class-large").inner_text()
+    expect(teacher.locator(".sv-class-join:visible")).to_have_count(0)
+    joins(page, code)
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

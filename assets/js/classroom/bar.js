@@ -60,17 +60,23 @@ export function teacherBar({ t }, actions) {
   };
 }
 
-/** actions = {back(), board(), leave()}. Returns {element, draw({said, away, run, over})}. */
-export function studentLine({ t }, actions) {
+/**
+ * actions = {back(), board(), leave(), join(code)}; `code` stands in the form to begin with.
+ * Returns {element, draw({said, away, run, over, again})}; `again`: another code may be entered.
+ */
+export function studentLine(words, actions, code) {
+  const { t } = words;
   const button = quietButtons(t);
+  const form = joinForm(words, actions.join, code);
   const said = h('p', { class: 'sv-class-said' });
   const back = button('classroom.back', () => actions.back());
   const board = button('classroom.board', () => actions.board());
   const leave = button('classroom.leave', () => actions.leave());
   return {
-    element: h('div', { class: 'sv-class-inner sv-class-inner--student' }, said, back, board, leave),
+    element: h('div', { class: 'sv-class-inner sv-class-inner--student' }, said, form, back, board, leave),
     draw(state) {
       say(said, state.said);
+      form.hidden = !state.again;
       back.hidden = !state.away;
       board.hidden = !state.run;
       say(leave, t(state.over ? 'classroom.close' : 'classroom.leave'));
@@ -127,13 +133,14 @@ export function plain(typed) {
   return code.replace(/[^0-9a-z]/gi, '').toUpperCase().slice(0, 12);
 }
 
-/** A form for a code; join(code) is called with what was typed. */
-export function joinForm({ t }, join) {
+/** A form for a code, which `value` is to begin with; join(code) is called with what was typed. */
+export function joinForm({ t }, join, value = '') {
   const id = newId('class');
   const input = h('input', {
     class: 'sv-text',
     id,
     type: 'text',
+    value,
     maxlength: 300,
     autocomplete: 'off',
     autocapitalize: 'characters',

@@ -59,7 +59,8 @@ export function makeAsk(step, { ctx, memory, group }, events) {
       focus: field.focus,
       nudge: () => {
         said.textContent = t(view.held ? 'classroom.guess.first' : group?.leads ? 'classroom.guess.teacher' : 'lesson.ask.first');
-        said.scrollIntoView({ block: 'nearest' });
+        // What a teacher counts and shows with stands below the words, which make the box taller.
+        for (const part of [said, group?.element]) part?.scrollIntoView({ block: 'nearest' });
       },
     });
   }
