@@ -226,39 +226,44 @@ def many(count: int) -> int:
     return max(count // BATCH, 1)
 
 
-READ_OF = (
-    "addresses: what the page reads",
-    "addresses: headers of opened traces",
-    "addresses: opened files in the page",
-)
+def read_in(page: Page, **given_: list[Any]) -> None:
+    """Let the page read a batch of each kind; nothing may go wrong in it."""
+    batches = {"queries": [], "headers": [], "texts": []} | given_
+    told = json.dumps(batches, allow_nan=True).replace("Infinity", "1e999").replace("NaN", "null")
+    assert page.evaluate(READ, _sendable(json.loads(told))) == []
+
+
+def batch(of: st.SearchStrategy[Any]) -> st.SearchStrategy[list[Any]]:
+    return st.lists(of, min_size=BATCH // 2, max_size=BATCH)
 
 
 def test_what_the_page_reads(page: Page) -> None:
     header = bundles()[0][0]["meta"] | {"options": {"width": 2}, "prompt": "x"}
-
-    def batch(of: st.SearchStrategy[Any]) -> st.SearchStrategy[list[Any]]:
-        return st.lists(of, min_size=BATCH // 2, max_size=BATCH)
+    surfaces = ("addresses: what the page reads", "addresses: headers of opened traces")
 
     @cases(many(WANTED))
-    @given(
-        batch(queries),
-        batch(mutated([header]).filter(lambda each: isinstance(each, dict))),
-        st.lists(files().map(lambda text: text[:20_000]), min_size=5, max_size=20),
-    )
-    def each(asked: list[str], headers: list[Any], texts: list[str]) -> None:
+    @given(batch(queries), batch(mutated([header]).filter(lambda each: isinstance(each, dict))))
+    def each(asked: list[str], headers: list[Any]) -> None:
         with case("batches in a real page"):
-            given_ = json.loads(
-                json.dumps({"queries": asked, "headers": headers, "texts": texts}, allow_nan=True)
-                .replace("Infinity", "1e999")
-                .replace("NaN", "null")
-            )
-            given_ = _sendable(given_)
-            wrong = page.evaluate(READ, given_)
-            for surface, held in zip(READ_OF, (asked, headers, texts), strict=True):
+            read_in(page, queries=asked, headers=headers)
+            for surface, held in zip(surfaces, (asked, headers), strict=True):
                 RAN[surface] += len(held)
-            assert wrong == []
 
-    while min(RAN[surface] for surface in READ_OF) < max(WANTED, 1):
+    while min(RAN[surface] for surface in surfaces) < max(WANTED, 1):
+        each()
+
+
+def test_files_that_are_opened_in_the_page(page: Page) -> None:
+    surface = "addresses: opened files in the page"
+
+    @cases(many(WANTED))
+    @given(st.lists(files().map(lambda text: text[:20_000]), min_size=5, max_size=20))
+    def each(texts: list[str]) -> None:
+        with case("batches of files in a real page"):
+            read_in(page, texts=texts)
+            RAN[surface] += len(texts)
+
+    while RAN[surface] < max(WANTED, 1):
         each()
 
 
@@ -282,7 +287,7 @@ def test_a_line_whose_tokens_are_none_is_left_out(page: Page, tokens: Any, line:
     lines = [json.loads(each) for each in small_trace(["a", "b"]).splitlines()]
     lines[line]["tokens"] = tokens
     text = "".join(json.dumps(each) + "\n" for each in lines)
-    assert page.evaluate(READ, {"queries": [], "headers": [], "texts": [text]}) == []
+    read_in(page, texts=[text])
 
 
 def _sendable(value: Any) -> Any:
