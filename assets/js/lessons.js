@@ -48,7 +48,6 @@ class Lessons {
   #list() {
     const { boot, words, classroom } = this.#host;
     this.#close();
-    classroom.moved(null, null);
     const cards = (boot.lessons ?? []).map((lesson) => this.#card(lesson));
     this.#root.replaceChildren(
       h('h1', { class: 'sv-title' }, words.t('lesson.list.title')),
@@ -56,6 +55,8 @@ class Lessons {
       classroom.door(),
       h('ol', { class: 'sv-l-cards' }, ...cards),
     );
+    // With the door in its place the class sees that it needs no form of its own.
+    classroom.moved(null, null);
   }
 
   #card({ slug, number, title, question, steps }) {

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from io import BytesIO
 
@@ -13,17 +15,30 @@ from playwright.sync_api import Browser, Locator, Page, Route, expect
 
 from spec_viz.content.presets import load_presets
 from spec_viz.serving.gate import PUBLIC
+from spec_viz.ui import classroom_route
+from spec_viz.ui.classroom import ALONE
+from spec_viz.ui.room import Room
 from spec_viz.ui.wording import words
 from tests.browser.acts import EN, drawn, press, tiles
 from tests.browser.conftest import Visit
 from tests.browser.test_lesson import lesson, violations
 from tests.browser.test_look import AXE, PHONE, overflow
+from tests.integration.launch import served
 
 pytestmark = pytest.mark.browser
 
 SLUG = "5_1_principles"
 GUESSED = "slow"
 STEPS = {step["id"]: step for step in lesson("en")["steps"]}
+
+
+@pytest.fixture(scope="module")
+def recorded() -> Iterator[str]:
+    """A page whose model never comes, with room for a class of every test."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(classroom_route, "ALONE", replace(ALONE, classes=200, address_classes=200))
+        with served(Room()) as address:
+            yield address
 
 
 def said(page: Page) -> Locator:
@@ -551,6 +566,23 @@ def test_a_wrong_code_is_put_right_where_it_is_said(visit: Visit, recorded: str,
     if place != "&place=lessons":
         expect(page.locator(".sv-class-join:visible input")).to_have_value("22222")
     joins(page, code)
+
+
+def test_one_form_takes_a_code_wherever_the_page_goes(visit: Visit, recorded: str) -> None:
+    page = visit(f"{recorded}/?class=22222&lang=en&place=lessons&lesson={SLUG}&step=idea")
+    form = page.locator(".sv-class-join:visible")
+    at(page, "idea")
+    expect(form).to_have_count(1)
+    press_button(page, "lesson.all")
+    expect(page.locator(".sv-l-cards")).to_be_visible()
+    expect(form).to_have_count(1)
+    for place in ("live", "lessons"):
+        page.get_by_role("link", name=EN(f"shell.place.{place}"), exact=True).click()
+        expect(page.locator(".sv-l-cards")).to_be_visible(visible=place == "lessons")
+        expect(form).to_have_count(1)
+    page.locator(".sv-l-cards a").first.click()
+    at(page, next(iter(STEPS)))
+    expect(form).to_have_count(1)
 
 
 def test_who_lost_a_class_joins_the_next_one_there_and_the_presenter_opens_it(visit: Visit, recorded: str) -> None:

@@ -27,10 +27,10 @@ RAN: Counter[str] = Counter()
 HANGS = 60
 
 
-def cases(quick: int = 40) -> Callable[[Any], Any]:
-    """So many cases, or as many as are wanted."""
+def cases(quick: int = 40, each: int = 1) -> Callable[[Any], Any]:
+    """So many examples, or as many as are wanted; `each` is how many cases one of them stands for."""
     return settings(
-        max_examples=WANTED or quick,
+        max_examples=-(-WANTED // each) or quick,
         derandomize=not WANTED,
         deadline=None,
         suppress_health_check=list(HealthCheck),

@@ -221,11 +221,6 @@ def page(browser: Browser, address: str) -> Page:
     return page
 
 
-def many(count: int) -> int:
-    """Batches for so many cases, one for a quick look."""
-    return max(count // BATCH, 1)
-
-
 def read_in(page: Page, **given_: list[Any]) -> None:
     """Let the page read a batch of each kind; nothing may go wrong in it."""
     batches = {"queries": [], "headers": [], "texts": []} | given_
@@ -241,7 +236,7 @@ def test_what_the_page_reads(page: Page) -> None:
     header = bundles()[0][0]["meta"] | {"options": {"width": 2}, "prompt": "x"}
     surfaces = ("addresses: what the page reads", "addresses: headers of opened traces")
 
-    @cases(many(WANTED))
+    @cases(1, each=BATCH)
     @given(batch(queries), batch(mutated([header]).filter(lambda each: isinstance(each, dict))))
     def each(asked: list[str], headers: list[Any]) -> None:
         with case("batches in a real page"):
@@ -256,7 +251,7 @@ def test_what_the_page_reads(page: Page) -> None:
 def test_files_that_are_opened_in_the_page(page: Page) -> None:
     surface = "addresses: opened files in the page"
 
-    @cases(many(WANTED))
+    @cases(1, each=BATCH)
     @given(st.lists(files().map(lambda text: text[:20_000]), min_size=5, max_size=20))
     def each(texts: list[str]) -> None:
         with case("batches of files in a real page"):
@@ -304,7 +299,7 @@ def _sendable(value: Any) -> Any:
 
 
 def test_a_visit(browser: Browser, address: str) -> None:
-    @cases(3 if not WANTED else max(WANTED // 100, 1))
+    @cases(3, each=100)
     @given(queries)
     def each(query: str) -> None:
         with case("addresses: whole visits"):
