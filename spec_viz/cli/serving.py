@@ -128,7 +128,7 @@ def run_compare(options: argparse.Namespace) -> int:
     say = words("en")
     with signals() as stopped:
         for state in compare(entrants, plan, lambda: bool(stopped)):
-            _hear(f"{state.stage} {state.name}: {state.done} of {state.total} answers")
+            _hear(f"{state.stage} {state.name}: {state.done} of {state.total} questions")
     for name, problem in state.problems:
         err.print(f"{name}: {say(problem.key, **problem.fields)}", style="red", markup=False)
     if options.out:

@@ -26,7 +26,7 @@ from spec_viz.lab.metrics import Ratio, Spread
 from spec_viz.serving.client import Answer, BrokenOffError, Server
 from spec_viz.serving.connect import glance
 from spec_viz.serving.counters import NOTHING, Counts, Scrape, Window
-from spec_viz.serving.gate import Place
+from spec_viz.serving.gate import Place, is_loopback
 from spec_viz.serving.problems import Problem, ServerError
 from spec_viz.serving.reader import Reading, firsts, paces, read_told, tau
 from spec_viz.serving.saved import SCHEMA, Asked, Pass, Saved, SavedError, reading, validate
@@ -155,6 +155,7 @@ class _Lane:
         if self.server is None:
             return None
         now = [self._pass(None)] if self.asked else []
+        host = self.entrant.place.host
         speculative: dict[str, Any] | None = None
         if self.speculates is not False:
             speculative = {} if self.gamma is None else {"num_speculative_tokens": self.gamma}
@@ -163,7 +164,8 @@ class _Lane:
             method=self.entrant.name,
             created=self.created,
             versions={"vllm": self.version} if self.version else {},
-            machine={"host": self.entrant.place.host},
+            # However it was typed, it is the machine that the page runs on.
+            machine={"host": "localhost" if is_loopback(host) else host},
             target=self.server.model,
             command=(),
             environment={},
@@ -435,7 +437,7 @@ def differences(runs: Sequence[Saved]) -> tuple[Difference, ...]:
     asked = [tuple(sorted({one.prompt for each in run.passes for one in each.asked})) for run in runs]
     machines = [", ".join(str(value) for name, value in run.machine.items() if name != "note") for run in runs]
     versions = [run.versions.get("vllm", "–") for run in runs]
-    widths = [", ".join(str(each.concurrency) for each in run.passes) for run in runs]
+    widths = [", ".join(str(each.concurrency) for each in run.passes) or "–" for run in runs]
     tokens = [run.max_tokens for run in runs]
     hold("target", [run.target for run in runs], [run.target for run in runs], True)
     hold("prompts", asked, [len(prompts) for prompts in asked], True)

@@ -108,8 +108,8 @@ def _compare(given: Mapping[str, Any], bounds: Bounds, stop: Callable[[], bool])
         for state in states:
             last = state.stage in ("done", "stopped", "late")
             record = None
-            # It grows with every answer, and the page has it drawn each time.
-            if last or time.monotonic() - told >= BETWEEN_RECORDS:
+            # It grows with every answer, and the page has it drawn each time; while servers warm up there is none.
+            if state.runs and (last or time.monotonic() - told >= BETWEEN_RECORDS):
                 record, told = to_json(state.runs), time.monotonic()
             body = {name: getattr(state, name) for name in ("stage", "name", "width", "done", "total")}
             problems = [{"name": name, **(_problem(each) or {})} for name, each in state.problems]

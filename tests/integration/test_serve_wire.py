@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from spec_viz.serving.compare import parse
 from spec_viz.ui.limits import Limits
 from spec_viz.ui.room import Room
 from spec_viz.ui.serve_wire import MOST_QUESTIONS, questions
@@ -39,6 +40,20 @@ def test_a_server_is_asked_without_a_model_and_leaves_its_place(address: str) ->
     assert outcome["drafts"] == [len(KEPT), 4 * len(KEPT), sum(KEPT)]
     assert outcome["ndjson"].startswith('{"schema"')
     assert (len(room.wires), len(room.line)) == (0, 0)
+
+
+def test_what_is_told_of_a_comparison_can_be_read_at_every_moment(address: str) -> None:
+    servers = [{"name": name, "address": address} for name in ("one", "two")]
+    wire = {"compare": {"servers": servers, "prompts": ["Count.", "Again."], "widths": [1]}}
+    answers = Room().serve({"wire": wire, "nonce": "1"}, by("v"))
+    # A line that says how far it is gives way to the next.
+    found = [json.loads(line) for answer in answers for line in answer.splitlines()]
+    told = [line.get("progress") or line["compared"] for line in found if {"progress", "compared"} & set(line)]
+    assert {each["stage"] for each in told} >= {"looking", "warming", "asking", "done"}
+    records = [each["record"] for each in told if each["record"] is not None]
+    assert [run.method for run in parse(records[-1])] == ["one", "two"]
+    for record in records:
+        parse(record)
 
 
 @pytest.mark.parametrize(

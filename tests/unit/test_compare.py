@@ -55,6 +55,14 @@ def test_all_are_asked_the_same_and_the_warm_up_is_dropped() -> None:
     assert plain.speculative is None
 
 
+def test_one_machine_is_one_however_its_address_was_typed() -> None:
+    with running(vllm()) as spec, running(vllm(None)) as plain:
+        entrants = [Entrant("spec", spec.place), Entrant("plain", replace(plain.place, host="localhost"))]
+        *_, last = compare(entrants, PLAN)
+    assert [run.machine for run in last.runs] == [{"host": "localhost"}] * 2
+    assert "machine" not in {each.name for each in differences(last.runs)}
+
+
 def test_servers_take_turns_and_each_second_time_in_the_other_order() -> None:
     order: list[str] = []
     toys = two()
