@@ -271,13 +271,14 @@ export class ServeConfig {
 
   #drawRemarks() {
     const { t } = this.#host.words;
-    const { remarks } = this.#answer;
+    const { remarks, memory } = this.#answer;
     const count = (severity) => remarks.filter((each) => each.severity === severity).length;
     const [refused, warned] = [count('refuse'), count('warn')];
-    const key = refused ? 'serve.remarks.refused' : warned ? 'serve.remarks.warned' : 'serve.remarks.ok';
-    if (!this.#failed) say(this.#parts.verdict, t(key, { count: refused || warned }));
+    const full = memory?.fits === false;
+    const found = refused ? 'refused' : full ? 'full' : warned ? 'warned' : 'ok';
+    if (!this.#failed) say(this.#parts.verdict, t(`serve.remarks.${found}`, { count: refused || warned }));
     // What must be known stands before the command, a clean bill behind it.
-    if (refused || warned) this.#parts.command.before(this.#parts.remarks);
+    if (found !== 'ok') this.#parts.command.before(this.#parts.remarks);
     else this.#parts.command.after(this.#parts.remarks);
     this.#parts.list.replaceChildren(
       ...remarks.map(({ severity, said, fix }) =>

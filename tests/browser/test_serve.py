@@ -71,6 +71,16 @@ def test_a_fix_is_one_click_and_the_command_comes_back(visit: Visit, recorded: s
     assert speculative(page)["num_speculative_tokens"] == 3
 
 
+@pytest.mark.parametrize(("hardware", "said"), [("nvidia-8", "full"), ("nvidia-80", "ok")])
+def test_what_does_not_fit_is_not_said_to_have_nothing_in_its_way(
+    visit: Visit, recorded: str, hardware: str, said: str
+) -> None:
+    page = visit(f"{recorded}/?place=serve&lang=en&serve_method=eagle3&serve_hardware={hardware}")
+    expect(code(page)).to_be_visible()
+    expect(page.locator(".sv-serve-fits")).to_have_class(re.compile("--fits" if said == "ok" else "--full"))
+    expect(page.locator(".sv-serve-remarks")).to_contain_text(EN(f"serve.remarks.{said}"))
+
+
 def test_what_is_copied_is_what_is_shown(visit: Visit, recorded: str) -> None:
     page = visit(f"{recorded}/?place=serve&lang=en")
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
