@@ -35,7 +35,9 @@ def add(commands: Any) -> None:
         help="a key of the JSON, a flag's name, a variable, or a request's key; an empty value takes a default away",
     )
     config.add_argument("--form", choices=FORMS, default="bash")
-    config.add_argument("--hardware", metavar="NAME", help="nvidia-24 otherwise; nvidia-GB, amd-GB or cpu")
+    config.add_argument(
+        "--hardware", metavar="NAME", help="nvidia-24 otherwise; cpu, or a GPU by its GB: any other name gets the list"
+    )
     config.add_argument("--version", default="0.32", help="of vLLM: 0.32 or 0.33")
     config.add_argument("--lang", choices=("en", "vi"), default="en")
 

@@ -189,7 +189,7 @@ def said(every: Sequence[Shown], at: int, pen: Pen) -> tuple[str, list[str]]:
     load = pen.t("serve.load.one") if at == 1 else pen.t("serve.load", count=at)
     facts: Json = {"load": load, "name": best.name, "ms": pen.number(ms, 0)}
     if plain is None:
-        return pen.t("serve.said.alone", **facts), []
+        return pen.t("serve.said.alone" if len(drafting) > 1 else "serve.said.one", **facts), []
     times = plain / ms
     facts |= {"plain": pen.number(plain, 0), "times": pen.number(times)}
     key = "even" if abs(times - 1) < EVEN else "faster" if times > 1 else "slower"

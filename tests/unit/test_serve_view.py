@@ -60,6 +60,8 @@ def test_without_a_plain_server_nothing_is_called_faster() -> None:
     view = ask(runs=["ngram", "eagle3"])
     assert view["verdict"] == EN("serve.said.alone", load=EN("serve.load.one"), name="n-gram", ms="72")
     assert view["why"] == []
+    # One alone is no race.
+    assert ask(runs=["ngram"])["verdict"] == EN("serve.said.one", load=EN("serve.load.one"), name="n-gram", ms="72")
     assert ask(runs=["baseline"])["verdict"] == EN("serve.said.plain")
 
 
