@@ -133,18 +133,24 @@ function bracket(tiles, piece) {
 }
 
 /** Until the round is whole its label keeps the outcome to itself. */
-function nameRow(row, round, whole, { t }) {
+function nameRow(row, round, whole, trace, { t }) {
   const kind = row.element.querySelector('.sv-row-kind');
-  kind.textContent = kindOf(round, whole, t);
+  kind.textContent = kindOf(round, whole, trace, t);
   row.element.setAttribute('aria-label', `${t('board.round', { round: round.round })}: ${kind.textContent}`);
 }
 
-function kindOf(round, whole, t) {
+function kindOf(round, whole, trace, t) {
   if (round.prefill) return t('board.kind.prefill');
   const drafted = round.nodes.length;
-  if (!drafted) return t('board.kind.nodraft');
+  if (!drafted) return t(isUntold(round, trace) ? 'board.kind.untold' : 'board.kind.nodraft');
   if (!whole) return t('board.kind.drafted', { drafted });
   return t(round.accepted === drafted ? 'board.kind.all' : 'board.kind.some', { kept: round.accepted, drafted });
+}
+
+/** Whether a server's lists leave open if this round had a draft, of which nothing was kept then. */
+function isUntold({ round }, { meta }) {
+  const stretches = Array.isArray(meta.unsettled) ? meta.unsettled : [];
+  return stretches.some((each) => each?.drafted?.length > 0 && each.first <= round && round <= each.last);
 }
 
 /** Whether `view` (see Steps.view) already lets the learner see the fate of this tile. */
@@ -161,7 +167,7 @@ export function paintRow(row, trace, view, ctx) {
   row.element.hidden = !view.drafted;
   if (!view.drafted) return;
   const round = trace.rounds[row.round];
-  nameRow(row, round, view.whole, ctx);
+  nameRow(row, round, view.whole, trace, ctx);
   for (const [node, tile] of row.tiles) paintTile(tile, trace, round, node, isJudged(round, node, view), ctx);
   if (row.tree) nameTree(row, trace, round, ctx);
 }

@@ -154,6 +154,25 @@ def test_a_saved_question_is_replayed_as_tiles_with_the_unknown_left_open(visit:
     expect(page.locator(".sv-board--baseline:visible")).to_be_visible()
 
 
+def test_a_row_whose_draft_was_not_told_says_so(visit: Visit, recorded: str) -> None:
+    readings = view_of("ngram", 1).readings
+    place, open_ = next(
+        (place, reading.unsettled)
+        for place, reading in enumerate(readings)
+        if any(stretch.steps for stretch in reading.unsettled)
+    )
+    page = visit(f"{recorded}/?place=serve&room=saved&lang=en&serve_runs=ngram", reduced_motion="reduce")
+    page.locator(".sv-serve-question").nth(place).press("Enter")
+    seen(page)
+    untold = sum(stretch.last - stretch.first + 1 for stretch in open_ if stretch.steps)
+    kinds = page.locator(".sv-rows .sv-row-kind").all_inner_texts()
+    assert kinds.count(EN("board.kind.untold")) == untold > 0
+    trace = readings[place].trace
+    assert trace is not None
+    silent = sum(not round_.nodes and not round_.prefill for round_ in trace.rounds) - untold
+    assert kinds.count(EN("board.kind.nodraft")) == silent
+
+
 def test_what_is_saved_as_a_file_is_what_was_shown(visit: Visit, recorded: str) -> None:
     page = visit(f"{recorded}/?place=serve&room=saved&lang=en", accept_downloads=True)
     titles(page)
