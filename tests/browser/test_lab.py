@@ -97,7 +97,7 @@ def priced_passes() -> Iterator[None]:
     def wait(module: object, _args: object, given: dict[str, Any]) -> None:
         # A drafter's pass over the first layers is a pass of a copy.
         if module is whole:
-            threading.Event().wait(0.030 + 0.010 * (given["input_ids"].shape[1] - 1))
+            threading.Event().wait(0.060 + 0.024 * (given["input_ids"].shape[1] - 1))
 
     handle = whole.register_forward_pre_hook(wait, with_kwargs=True)
     try:
