@@ -91,7 +91,7 @@ def test_the_page_and_the_lab_reckon_alike(visit: Visit, recorded: str) -> None:
 
 @contextmanager
 def priced_passes() -> Iterator[None]:
-    """A whole pass of the tiny model takes long, and a third as long again for each further token."""
+    """A whole pass of the tiny model takes long, and two fifths as long again for each further token."""
     whole = loaded().model
 
     def wait(module: object, _args: object, given: dict[str, Any]) -> None:
