@@ -39,10 +39,10 @@ export function makeGuesses(step, { t, number }, actions) {
     // The screen may be projected: until the answer is shown, the teacher opens the bars on purpose.
     if (turned) look.open = shown;
     look.firstChild.hidden = shown;
-    const seen = element.getBoundingClientRect().top < innerHeight;
     const came = look.hidden && total > 0;
     look.hidden = total === 0;
-    if (came && seen) look.scrollIntoView({ block: 'nearest' });
+    // Who has scrolled away is not brought back.
+    if (came && element.getBoundingClientRect().top < innerHeight) look.scrollIntoView({ block: 'nearest' });
     const { rows, rest } = ask.kind === 'choice' ? optionRows(tally) : numberRows(tally);
     const most = Math.max(1, ...rows.map((row) => row.times));
     bars.replaceChildren(...rows.map((row) => bar(row, most, shown)));
